@@ -2,9 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from pydantic import BaseModel, ConfigDict, Field
 
+from connectors.decided import Watched
 from policies.decisions import Alert, Decision
 from policies.effects import InForce
 from policies.free_space.gate import FactorVerdict
@@ -131,20 +132,6 @@ MAX_RECENT_DECISIONS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class PolicySnapshot:
-    """One policy in one cluster."""
-
-    policy: str
-    cluster: str
-    detail: PolicyDetail | None = None
-    """Its section of the status page; None if it has none, or no data."""
-    decisions: Sequence[Decision] = ()
-    """The decisions in force, by kind and subject."""
-    in_force: InForce | None = None
-    """The wanted and the set values; None if the policy has no actuator for the cluster."""
-
-
-@dataclass(frozen=True, slots=True)
 class LoopSnapshot:
     """The whole loop."""
 
@@ -153,16 +140,22 @@ class LoopSnapshot:
     """Why the snapshot is older than the present; None if it is not."""
     problem: str | None = None
     """Why no new records can be read; None if they can."""
-    policies: Sequence[PolicySnapshot] = ()
-    """Sorted by cluster and policy."""
+    watched: frozenset[Watched] = frozenset()
+    """What has a heartbeat, be it stale."""
+    unwatched: frozenset[Watched] = frozenset()
+    """What has a stale one."""
+    details: Mapping[Watched, PolicyDetail] = field(default_factory=dict)
+    """The sections of the status page."""
+    decisions: Mapping[Watched, Sequence[Decision]] = field(default_factory=dict)
+    """The decisions in force, by kind and subject."""
+    in_force: Mapping[Watched, InForce] = field(default_factory=dict)
+    """The wanted and the set values, where the policy has an actuator for the cluster."""
     alerts: Sequence[Alert] = ()
     """The firing alerts, by severity and then the newest first."""
     recent_decisions: Sequence[Decision] = ()
     """The last decisions and alerts that changed anything, the newest first."""
     silence: str | None = None
     """Why the loop does not decide; None if it decides."""
-    unwatched: frozenset[tuple[str, str]] = frozenset()
-    """The policies and clusters whose heartbeat is stale."""
 
 
 # What a policy contributes to the exporter: its metrics (`PolicyView`) and its section of the status page.

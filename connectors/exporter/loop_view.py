@@ -8,11 +8,11 @@ from types import MappingProxyType
 from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from connectors.decided import DecisionsInForce
+from connectors.decided import DecisionsInForce, Watched
 from connectors.exporter.samples import EFFECTS, DecisionLatency, RecentDecisions, effect_samples
 from connectors.kafka.tail import Record
 from connectors.registration import connectors_of, load_hook
-from connectors.views import DECISION_STALE, Family, LoopSnapshot, PolicySnapshot, Sample, metrics
+from connectors.views import DECISION_STALE, Family, LoopSnapshot, Sample, metrics
 from policies.decisions import Alert, Decision, Standing
 from policies.observations import Observation
 from policies.policy import LOOP
@@ -195,29 +195,25 @@ class LoopView:
     def snapshot(self, now_ms: int) -> LoopSnapshot:
         """Return the state of a moment, with the decisions in force, for the status page."""
         now = from_millis(now_ms)
-        decisions: defaultdict[tuple[str, str], list[Decision]] = defaultdict(list)
+        decisions: defaultdict[Watched, list[Decision]] = defaultdict(list)
         for decision in self._in_force.decisions():
-            decisions[decision.cluster, decision.policy].append(decision)
-        in_force = {(each.cluster, each.policy): each for each in self._in_force.in_force(now)}
-        watched = {(cluster, policy) for policy, cluster in self._in_force.watched()}
+            decisions[decision.policy, decision.cluster].append(decision)
         details = {
-            (cluster, policy): detail
+            (policy, cluster): detail
             for policy, view in self._views.items()
             for cluster, detail in view.details(now_ms, self._prefix)
         }
-        policies = [
-            PolicySnapshot(
-                policy,
-                cluster,
-                details.get((cluster, policy)),
-                decisions.get((cluster, policy), ()),
-                in_force.get((cluster, policy)),
-            )
-            for cluster, policy in sorted({*details, *decisions, *watched, *in_force})
-            if policy in POLICIES
-        ]
-        alerts, recent, unwatched = self._in_force.alerts(), self._recent.newest_first(), self._in_force.unwatched(now)
-        return LoopSnapshot(now, None, None, policies, alerts, recent, unwatched=unwatched)
+        return LoopSnapshot(
+            now,
+            behind=None,
+            watched=frozenset(self._in_force.watched()),
+            unwatched=self._in_force.unwatched(now),
+            details=details,
+            decisions=decisions,
+            in_force={(each.policy, each.cluster): each for each in self._in_force.in_force(now)},
+            alerts=self._in_force.alerts(),
+            recent_decisions=self._recent.newest_first(),
+        )
 
     def metrics(self, now_ms: int) -> list[Metric]:
         """Return the metrics of a moment, histograms included."""

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 
-from connectors.decided import is_stale, without_steps
+from connectors.decided import Watched, is_stale, without_steps
 from connectors.exporter.page.documents import (
     SHOWN_ALERTS,
     AlertLine,
@@ -21,7 +22,7 @@ from connectors.exporter.page.documents import (
     PauseLine,
     PolicyStatus,
 )
-from connectors.views import Fill, LoopSnapshot, PolicySnapshot
+from connectors.views import Fill, LoopSnapshot
 from policies.decisions import Alert, Decision, Severity
 from policies.effects import InForce
 from policies.registry import POLICIES
@@ -60,10 +61,9 @@ def build_status(loop: LoopSnapshot, *, version: str, settings_hash: str) -> Sta
     firing: defaultdict[str, list[Alert]] = defaultdict(list)
     for alert in loop.alerts:
         firing[alert.cluster].append(alert)
-    clusters = [
-        _build_cluster(name, list(of_cluster), loop, firing.get(name, ()))
-        for name, of_cluster in groupby(loop.policies, key=lambda each: each.cluster)
-    ]
+    known = {about for about in (*loop.details, *loop.decisions, *loop.in_force, *loop.watched) if about[0] in POLICIES}
+    by_cluster = groupby(sorted(known, key=itemgetter(1, 0)), key=itemgetter(1))
+    clusters = [_build_cluster(name, list(policies), loop, firing.get(name, ())) for name, policies in by_cluster]
     counts = Counter(cluster.concern for cluster in clusters)
     status = LoopStatus(
         version=version,
@@ -84,31 +84,30 @@ def build_status(loop: LoopSnapshot, *, version: str, settings_hash: str) -> Sta
 
 
 def _build_cluster(
-    name: str, policies: Sequence[PolicySnapshot], loop: LoopSnapshot, firing: Sequence[Alert]
+    name: str, policies: Sequence[Watched], loop: LoopSnapshot, firing: Sequence[Alert]
 ) -> ClusterStatus:
     statuses = tuple(_build_policy(each, loop) for each in policies)
     concerns = {_CONCERNS[alert.severity] for alert in firing}
     if any(status.stale for status in statuses):
         concerns.add(Concern.STALE)
-    if any(each.in_force is not None and each.in_force.failing_since is not None for each in policies):
+    if any(about in loop.in_force and loop.in_force[about].failing_since is not None for about in policies):
         concerns.add(Concern.WARNING)
     gravest = min(concerns, key=_GRAVEST_FIRST.index, default=Concern.CALM)
     return ClusterStatus(cluster=name, concern=gravest, alert_count=len(firing), policies=statuses)
 
 
-def _build_policy(of_policy: PolicySnapshot, loop: LoopSnapshot) -> PolicyStatus:
-    decisions = of_policy.decisions
+def _build_policy(about: Watched, loop: LoopSnapshot) -> PolicyStatus:
+    decisions, in_force = loop.decisions.get(about, ()), loop.in_force.get(about)
     latest = max(without_steps(decisions), key=lambda each: (each.decided_at, each.sequence), default=None)
-    is_unwatched = (of_policy.policy, of_policy.cluster) in loop.unwatched
     return PolicyStatus(
-        policy=of_policy.policy,
-        stale=is_unwatched or any(is_stale(decision, loop.at) for decision in decisions),
+        policy=about[0],
+        stale=about in loop.unwatched or any(is_stale(decision, loop.at) for decision in decisions),
         decision_count=len(decisions),
         verdicts=dict(Counter(decision.verdict for decision in decisions).most_common()),
         latest=None if latest is None else _build_line(latest, loop),
         numbers=dict(_list_numbers(latest)) if latest is not None else {},
-        detail=of_policy.detail,
-        in_force=None if of_policy.in_force is None else build_in_force(of_policy.in_force),
+        detail=loop.details.get(about),
+        in_force=None if in_force is None else build_in_force(in_force),
     )
 
 
