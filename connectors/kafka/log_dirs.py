@@ -37,12 +37,9 @@ class ReplicaSizesReader:
     It looks at volumes at a limit, and at those that are full sooner than `alert_seconds` at their present rate.
     """
 
-    def __init__(
-        self, limits: Sequence[Limit], alert_seconds: float, interval_seconds: float = INTERVAL_SECONDS
-    ) -> None:
+    def __init__(self, limits: Sequence[Limit], alert_seconds: float) -> None:
         self._limits = limits
         self._alert_seconds = alert_seconds
-        self._interval_seconds = interval_seconds
         self._volumes: dict[int, tuple[VolumeState, ...]] = {}
         self._contents: dict[int, tuple[float, dict[str, VolumeContent]]] = {}
         """By broker, the time of its last reading, and its volumes by log dir."""
@@ -70,7 +67,7 @@ class ReplicaSizesReader:
 
     def read(self, cluster: str, broker: int, answer: Any, at_seconds: float) -> ReplicaSizes:
         """Return the reading of a good answer."""
-        self._not_before[broker] = at_seconds + self._interval_seconds
+        self._not_before[broker] = at_seconds + INTERVAL_SECONDS
         volumes = {each.log_dir: _read_content(each) for each in answer.results if not each.error_code}
         before_seconds, before = self._contents.get(broker, (at_seconds, {}))
         self._contents[broker] = at_seconds, volumes
@@ -107,8 +104,8 @@ _log = structlog.get_logger(__name__)
 class LogDirsCollector(Collector):
     """Reads one cluster repeatedly, and publishes its readings and failures.
 
-    The nearer a volume comes to one of the limits, the more often its broker is read. `publish` must not block. Without
-    `replica_sizes` the collector does not read which topics fill a volume.
+    The nearer a volume comes to one of the limits, the more often its broker is read. If it is at a limit, or full
+    within `alert_seconds`, the topics that fill it are read, too. `publish` must not block.
     """
 
     def __init__(
@@ -118,7 +115,7 @@ class LogDirsCollector(Collector):
         publish: Callable[[Reading], None],
         metrics: PollMetrics,
         limits: Sequence[Limit] = (),
-        replica_sizes: ReplicaSizesReader | None = None,
+        alert_seconds: float = 0.0,
     ) -> None:
         super().__init__(cluster, settings.poll_interval, publish, metrics)
         self._settings = settings
@@ -126,7 +123,7 @@ class LogDirsCollector(Collector):
         longest = settings.poll_interval.total_seconds()
         self._bounds = PaceBounds(min(settings.poll_interval_min.total_seconds(), longest), longest)
         self._limits = limits
-        self._replica_sizes = replica_sizes
+        self._replica_sizes = ReplicaSizesReader(limits, alert_seconds)
         self._paces: dict[int, BrokerPace] = {}
         self._brokers: dict[int, KafkaBroker] = {}
         """By id, from the last description of the cluster."""
@@ -155,8 +152,7 @@ class LogDirsCollector(Collector):
             self._brokers = {broker.broker: broker for broker in brokers}
             self._paces = {number: pace for number, pace in self._paces.items() if number in self._brokers}
             self._outcome_log.keep_only([(), *((number,) for number in self._brokers)])
-            if self._replica_sizes is not None:
-                self._replica_sizes.keep_only(list(self._brokers))
+            self._replica_sizes.keep_only(list(self._brokers))
             self._read(client, brokers)
 
     def _look_closer(self, stop: threading.Event, seconds: float) -> bool:
@@ -194,19 +190,15 @@ class LogDirsCollector(Collector):
             self._paces[broker] = adapt_pace(
                 self._paces.get(broker), time.monotonic(), reading.volumes, self._limits, self._bounds
             )
-            if self._replica_sizes is not None:
-                self._replica_sizes.follow(reading, time.monotonic())
-        if self._replica_sizes is not None:
-            self._read_replica_sizes(client, brokers, self._replica_sizes)
+            self._replica_sizes.follow(reading, time.monotonic())
+        self._read_replica_sizes(client, brokers)
         if Outcome.UNAUTHORIZED in outcomes:
             # kafka-python's client remembers a refused login, even if the broker would accept it by now.
             self.close()
 
-    def _read_replica_sizes(
-        self, client: ClusterClient, brokers: tuple[KafkaBroker, ...], reader: ReplicaSizesReader
-    ) -> None:
+    def _read_replica_sizes(self, client: ClusterClient, brokers: tuple[KafkaBroker, ...]) -> None:
         """Read which topics fill the volumes near a limit. A failure takes nothing from the other readings."""
-        now = time.monotonic()
+        reader, now = self._replica_sizes, time.monotonic()
         due = [broker for broker in brokers if reader.is_due(broker.broker, now)]
         for broker, answer in client.log_dirs(due, replicas=True) if due else ():
             if (error := error_in(answer)) is not None:

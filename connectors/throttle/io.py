@@ -15,7 +15,7 @@ from connectors.collection import Probe, ProbeResult, whole_line
 from connectors.component import Component
 from connectors.kafka.cluster_client import ClusterClient, detail_of, outcome_of
 from connectors.kafka.connection import KafkaConnection, WatchedKafka
-from connectors.kafka.log_dirs import LogDirsCollector, ReplicaSizesReader, log_dirs_reading
+from connectors.kafka.log_dirs import LogDirsCollector, log_dirs_reading
 from connectors.kafka.probes import cluster_acl, cluster_operations, principal_of
 from connectors.kafka.quotas import FAILURES, QuotaClient
 from connectors.policy_io import ActuatorContext, CollectorContext, ProbeContext
@@ -186,9 +186,9 @@ def make_collectors(context: CollectorContext) -> Iterator[Component]:
         publish = context.sink(LogDirs, connectors.kafka.log_dirs.SOURCE)
         throttle: ThrottleSettings = context.settings
         limits = [limit for limit in (throttle.soft, throttle.hard) if limit is not None]
-        replica_sizes = ReplicaSizesReader(limits, throttle.time_to_full_alert.total_seconds())
+        soon_seconds = throttle.time_to_full_alert.total_seconds()
         collector = LogDirsCollector(
-            context.name, context.cluster.kafka, publish, context.metrics, limits, replica_sizes
+            context.name, context.cluster.kafka, publish, context.metrics, limits, soon_seconds
         )
         yield Component(f"collector of {context.name}", collector.run)
 

@@ -11,8 +11,9 @@ from kafka import KafkaAdminClient
 from prometheus_client import CollectorRegistry
 
 from connectors.collection import PollMetrics
+from connectors.kafka import log_dirs
 from connectors.kafka.connection import WatchedKafka
-from connectors.kafka.log_dirs import LogDirsCollector, ReplicaSizesReader
+from connectors.kafka.log_dirs import LogDirsCollector
 from connectors.throttle.io import CORDONED_KEY, check_cordons
 from deploy.embedded.kafka import EmbeddedKafka
 from policies.free_space.limits import Limit
@@ -39,9 +40,10 @@ def kafka(
 
 
 def test_replicas_that_move_between_log_dirs_are_apart_from_what_their_topic_writes(
-    kafka: EmbeddedKafka, dirs: tuple[Path, Path]
+    kafka: EmbeddedKafka, dirs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cruise Control and `kafka-reassign-partitions` move data so; the broker's answer marks it (`is_future_key`)."""
+    monkeypatch.setattr(log_dirs, "INTERVAL_SECONDS", 0.2)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     slow = ConfigEntry(
         "replica.alter.log.dirs.io.max.bytes.per.second", "1000000", incremental_operation=AlterConfigOpType.SET
@@ -65,9 +67,7 @@ def test_replicas_that_move_between_log_dirs_are_apart_from_what_their_topic_wri
         WatchedKafka(bootstrap_servers=kafka.bootstrap_servers),
         readings.append,
         PollMetrics(CollectorRegistry()),
-        replica_sizes=ReplicaSizesReader(
-            [Limit.model_validate({"available_ratio_below": 1.0})], alert_seconds=0.0, interval_seconds=0.2
-        ),
+        [Limit.model_validate({"available_ratio_below": 1.0})],
     )
 
     def moved() -> list[tuple[str, bool]] | None:

@@ -10,8 +10,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client import CollectorRegistry
 
 from connectors.collection import PollMetrics
+from connectors.kafka import log_dirs
 from connectors.kafka.connection import WatchedKafka
-from connectors.kafka.log_dirs import LogDirsCollector, ReplicaSizesReader
+from connectors.kafka.log_dirs import LogDirsCollector
 from deploy.embedded.kafka import EmbeddedKafka
 from policies.free_space.limits import Limit
 from policies.observations import Observation, Reading
@@ -54,7 +55,10 @@ def write(kafka: EmbeddedKafka, mebibytes: dict[str, int]) -> None:
     assert producer.flush(60) == 0
 
 
-def test_the_sentence_names_the_topics_that_fill_a_disk_in_order(kafka: EmbeddedKafka, disk: Path) -> None:
+def test_the_sentence_names_the_topics_that_fill_a_disk_in_order(
+    kafka: EmbeddedKafka, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_dirs, "INTERVAL_SECONDS", 0.5)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     for created in admin.create_topics([NewTopic(t, 1, 1) for t in ("orders", "clicks", "idle")]).values():
         created.result(30)
@@ -65,7 +69,7 @@ def test_the_sentence_names_the_topics_that_fill_a_disk_in_order(kafka: Embedded
         WatchedKafka(bootstrap_servers=kafka.bootstrap_servers),
         lambda reading: readings.append((time.monotonic(), reading)),
         PollMetrics(CollectorRegistry()),
-        replica_sizes=ReplicaSizesReader([Limit.model_validate(LIMIT)], alert_seconds=0.0, interval_seconds=0.5),
+        [Limit.model_validate(LIMIT)],
     )
 
     def sizes() -> list[tuple[float, ReplicaSizes]]:

@@ -85,7 +85,9 @@ class Kafka:
         self.described.append(self.now)
         return tuple(KafkaBroker(number, "127.0.0.1", 9, None, fenced=False) for number in (1, 2))
 
-    def log_dirs(self, brokers: tuple[KafkaBroker, ...]) -> list[tuple[int, Any]]:
+    def log_dirs(self, brokers: tuple[KafkaBroker, ...], *, replicas: bool = False) -> list[tuple[int, Any]]:
+        if replicas:
+            return []
         self.looked.append((self.now, tuple(broker.broker for broker in brokers)))
         free = {1: 900, 2: max(0, 900 - round(8 * self.now))}
         return [
