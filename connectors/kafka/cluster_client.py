@@ -227,7 +227,7 @@ class ClusterClient:
         self._learn(brokers)
         return tuple(brokers)
 
-    def log_dirs(self, brokers: Iterable[KafkaBroker], *, replicas: bool = False) -> Iterator[tuple[int, Any]]:
+    def log_dirs(self, brokers: Iterable[int], *, replicas: bool = False) -> Iterator[tuple[int, Any]]:
         """Ask brokers that `describe` returned for their log dirs, all in parallel.
 
         Yields a broker's id with its response or its error, each as soon as it arrives; all of them by the timeout.
@@ -235,7 +235,7 @@ class ClusterClient:
         """
         # An empty list of topics requests the volumes alone; None requests every partition on them.
         topics: list[Any] | None = None if replicas else []
-        return self._ask_all((b.broker for b in brokers), lambda _: DescribeLogDirsRequest(topics=topics))
+        return self._ask_all(brokers, lambda _: DescribeLogDirsRequest(topics=topics))
 
     def _ask_all(self, nodes: Iterable[Node], make_request: Callable[[Node], Any]) -> Iterator[tuple[Node, Any]]:
         """Ask nodes in parallel; yield each with its response or error as soon as it arrives, all by the timeout.

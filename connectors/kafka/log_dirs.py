@@ -125,8 +125,6 @@ class LogDirsCollector(Collector):
         self._limits = limits
         self._replica_sizes = ReplicaSizesReader(limits, alert_seconds)
         self._paces: dict[int, BrokerPace] = {}
-        self._brokers: dict[int, KafkaBroker] = {}
-        """By id, from the last description of the cluster."""
 
     def run(self, stop: threading.Event) -> None:
         """Poll until `stop` is set; no error in a poll ends it."""
@@ -149,11 +147,11 @@ class LogDirsCollector(Collector):
             self.close()
         else:
             self._announce(cluster_reading(self._cluster, brokers, client.cluster_id))
-            self._brokers = {broker.broker: broker for broker in brokers}
-            self._paces = {number: pace for number, pace in self._paces.items() if number in self._brokers}
-            self._outcome_log.keep_only([(), *((number,) for number in self._brokers)])
-            self._replica_sizes.keep_only(list(self._brokers))
-            self._read(client, brokers)
+            numbers = [broker.broker for broker in brokers]
+            self._paces = {number: pace for number, pace in self._paces.items() if number in numbers}
+            self._outcome_log.keep_only([(), *((number,) for number in numbers)])
+            self._replica_sizes.keep_only(numbers)
+            self._read(client, numbers)
 
     def _look_closer(self, stop: threading.Event, seconds: float) -> bool:
         """Wait until the next poll; meanwhile read brokers near a limit. Returns whether to stop."""
@@ -162,7 +160,7 @@ class LogDirsCollector(Collector):
             if stop.wait(max(0.0, due[0][0] - time.monotonic())):
                 return True
             now = time.monotonic()
-            brokers = tuple(self._brokers[number] for at, number in due if at <= now)
+            brokers = [number for at, number in due if at <= now]
             if not self._metrics.run_poll(self._cluster, partial(self._read, self._client, brokers)):
                 self.close()
         return stop.wait(max(0.0, end - time.monotonic()))
@@ -181,7 +179,7 @@ class LogDirsCollector(Collector):
         if client is not None:
             client.close()
 
-    def _read(self, client: ClusterClient, brokers: tuple[KafkaBroker, ...]) -> None:
+    def _read(self, client: ClusterClient, brokers: list[int]) -> None:
         outcomes = set()
         for broker, answer in client.log_dirs(brokers):
             reading = log_dirs_reading(self._cluster, broker, answer, client.cluster_id)
@@ -196,10 +194,10 @@ class LogDirsCollector(Collector):
             # kafka-python's client remembers a refused login, even if the broker would accept it by now.
             self.close()
 
-    def _read_replica_sizes(self, client: ClusterClient, brokers: tuple[KafkaBroker, ...]) -> None:
+    def _read_replica_sizes(self, client: ClusterClient, brokers: list[int]) -> None:
         """Read which topics fill the volumes near a limit. A failure takes nothing from the other readings."""
         reader, now = self._replica_sizes, time.monotonic()
-        due = [broker for broker in brokers if reader.is_due(broker.broker, now)]
+        due = [broker for broker in brokers if reader.is_due(broker, now)]
         for broker, answer in client.log_dirs(due, replicas=True) if due else ():
             if (error := error_in(answer)) is not None:
                 reader.postpone(broker, time.monotonic())

@@ -57,7 +57,8 @@ def check_cordons(name: str, kafka: WatchedKafka, settings: ThrottleSettings) ->
     """Check whether a volume at its soft limit (without one, its hard limit) still gets new partitions."""
     try:
         with closing(ClusterClient(kafka, kafka.timeout_seconds)) as client:
-            readings = {b: log_dirs_reading(name, b, answer) for b, answer in client.log_dirs(client.describe())}
+            brokers = [each.broker for each in client.describe()]
+            readings = {b: log_dirs_reading(name, b, answer) for b, answer in client.log_dirs(brokers)}
     except FAILURES as error:
         return ProbeResult(outcome_of(error), detail_of(error))
     return judge_cordons(kafka.bootstrap_servers, readings, settings.soft or settings.hard)

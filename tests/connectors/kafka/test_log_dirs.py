@@ -85,15 +85,12 @@ class Kafka:
         self.described.append(self.now)
         return tuple(KafkaBroker(number, "127.0.0.1", 9, None, fenced=False) for number in (1, 2))
 
-    def log_dirs(self, brokers: tuple[KafkaBroker, ...], *, replicas: bool = False) -> list[tuple[int, Any]]:
+    def log_dirs(self, brokers: list[int], *, replicas: bool = False) -> list[tuple[int, Any]]:
         if replicas:
             return []
-        self.looked.append((self.now, tuple(broker.broker for broker in brokers)))
+        self.looked.append((self.now, tuple(brokers)))
         free = {1: 900, 2: max(0, 900 - round(8 * self.now))}
-        return [
-            (b.broker, response(5, {"log_dir": "/a", "total_bytes": 1000, "usable_bytes": free[b.broker]}))
-            for b in brokers
-        ]
+        return [(b, response(5, {"log_dir": "/a", "total_bytes": 1000, "usable_bytes": free[b]})) for b in brokers]
 
     def close(self) -> None:
         pass
