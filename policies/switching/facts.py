@@ -316,12 +316,9 @@ def find_unknown_since_ms(facts: SwitchFacts) -> int | None:
 
 
 def find_due_ms(facts: SwitchFacts) -> Iterator[int]:
-    """Return the instants at which a broker or the list of brokers is overdue, or falls silent."""
+    """Return the instants at which a broker or the list of brokers falls silent, or a lower ``HOB`` is at rest."""
     timeout_ms, members = facts.limits.ack_timeout_ms, facts.state.members
-    yield from (found.since_ms + timeout_ms for found in deviations(facts))
     yield from (cluster.lower_moved_ms + timeout_ms for cluster in facts.state.clusters)
-    if (since_ms := find_unknown_since_ms(facts)) is not None:
-        yield since_ms + timeout_ms
     if facts.state.directive is not None and members is not None:
         yield members.at_ms + timeout_ms
         yield from (report.at_ms + timeout_ms for report in facts.state.brokers if report.name in members.brokers)

@@ -58,16 +58,6 @@ _MOST_UNREAD = 64
 """Limit of `written_unread`: a forged report may name any cluster."""
 
 
-@dataclass(frozen=True, slots=True)
-class RegistryChecked:
-    """A reading of the registry after the first one."""
-
-    versions: Mapping[str, int | None]
-    """The versions of the znodes that exist, by name."""
-    resolved: bool = False
-    """Whether a foreign entry or directive that contested the registry is gone."""
-
-
 def _fold_registry(state: SwitchingState, seen: SwitchRegistry, at_ms: int) -> "_Folded":
     """Take up the registry from its first reading; from later ones take only the versions of its znodes.
 
@@ -93,7 +83,7 @@ def _fold_registry(state: SwitchingState, seen: SwitchRegistry, at_ms: int) -> "
         entries=tuple(replace(e, version=versions.get(e.name)) for e in state.entries),
         removed=tuple(name for name in state.removed if name in versions),
     )
-    return after, RegistryChecked(versions, resolved=bool(before.contested) and not contested)
+    return after, seen
 
 
 def _is_behind(state: SwitchingState, seen: SwitchRegistry) -> bool:
@@ -142,7 +132,7 @@ def _take_up(state: SwitchingState, seen: SwitchRegistry, at_ms: int) -> "_Folde
         judged_ms=kept.commanded_ms if kept is not None and switch is not None else state.judged_ms,
     )
     after = replace(after, contested=_find_other_active(after, seen) or after.leaderless())
-    return after, RegistryChecked(versions) if state.entries else None
+    return after, seen
 
 
 def _find_other_active(state: SwitchingState, seen: SwitchRegistry) -> str:
@@ -340,7 +330,7 @@ def _may_be_in_target(state: SwitchingState, staying: StayingLedgers) -> bool:
 
 REMEMBERED_COMMANDS = 1000
 Judged = (
-    SwitchCommand | OrchestratorLease | RegistryChecked | SwitchBroker | PrecheckResult | InventorySeen | SwitchLedger
+    SwitchCommand | OrchestratorLease | SwitchRegistry | SwitchBroker | PrecheckResult | InventorySeen | SwitchLedger
     | SwitchStatus
 )  # fmt: skip
 """The events that the judge takes after the fold."""

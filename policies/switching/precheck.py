@@ -163,12 +163,8 @@ def findings(
 
 def _incomplete(seen: PrecheckSnapshot, rules: SwitchingSettings, wanted: Set[int]) -> Iterator[FindingReading]:
     for cluster in (seen.source, seen.target):
-        missing = [
-            what
-            for what, known in (("INSTANCEID", cluster.instance_id), ("root", cluster.root))
-            if not known
-        ] + (["id generator"] if cluster.generator is None else [])  # fmt: skip
-        if missing:
+        read = {"INSTANCEID": cluster.instance_id, "root": cluster.root, "id generator": cluster.generator}
+        if missing := [name for name, value in read.items() if not value]:
             detail = f"{' and '.join(missing)} of {cluster.name} could not be read"
             yield _find(FindingReason.SNAPSHOT_INCOMPLETE, detail, len(missing))
     if not seen.references_complete:
@@ -201,7 +197,7 @@ def _stale(seen: PrecheckSnapshot, rules: SwitchingSettings, now_ms: int) -> Ite
         yield _find(
             FindingReason.STALE,
             f"the oldest reading is {format_duration(timedelta(milliseconds=age_ms))} old; it counts for "
-            f"{format_duration(timedelta(milliseconds=millis_of(rules.precheck_validity)))}",
+            f"{format_duration(rules.precheck_validity)}",
         )
 
 

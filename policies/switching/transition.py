@@ -72,6 +72,8 @@ class Transition:
         """The decisions that follow from the present event."""
         self.writes = 0
         """The number of writes, which shows whether a row did anything."""
+        self.is_resolved = False
+        """Whether the present reading shows that what contested the registry is gone."""
 
     def facts(self) -> SwitchFacts:
         """Join the read models as of now; the facts that a row reads stay as they are while it writes."""
@@ -87,6 +89,7 @@ class Transition:
         """Take the state into which a reading was folded."""
         if state.switch is not self.state.switch:
             self.plan = load_plan(state.switch)
+        self.is_resolved = bool(self.state.contested) and not state.contested
         self.state = state
 
     # --- the state and its switch

@@ -9,12 +9,11 @@ from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.facts import SwitchFacts
-from policies.switching.fold import RegistryChecked
 from policies.switching.judge import guards
 from policies.switching.judge.events import open_new_clients, repeat_orders
 from policies.switching.judge.guards import Asked, Row
 from policies.switching.ledgers import FindingReason
-from policies.switching.readings import CommandArgs, SwitchCommand
+from policies.switching.readings import CommandArgs, SwitchCommand, SwitchRegistry
 from policies.switching.state import (
     DELETING,
     ENDED,
@@ -52,10 +51,6 @@ def register(facts: SwitchFacts, command: SwitchCommand) -> Row:
     yield RejectCode.CONTESTED, not _resolves_contest(state, entry) and facts.state.contested
     yield RejectCode.INVALID_TRANSITION, _refuse_status(facts, entry.name, args.status)
     step = yield None
-    if _lacks_status_only(facts, entry.name, args.status):
-        step.update_switch(status_failed=False)
-        step.write_status()
-        return
     step.update(
         entries=put(state.entries, entry),
         bootstrap=state.bootstrap or entry.name,
@@ -85,36 +80,19 @@ def _resolves_contest(state: SwitchingState, entry: RegistryEntry) -> bool:
 
 def _refuse_status(facts: SwitchFacts, name: str, wanted: ClusterStatus | None) -> guards.Refusal:
     """Return why a cluster cannot be registered with the status that the command names; None if it can."""
-    state, live, usual = facts.state, facts.state.live_switch(), _find_usual_status(facts.state, name)
-    if not state.entries and wanted not in (None, ClusterStatus.ACTIVE):
-        return "the first cluster is the one that brokers write to: it is registered as active"
-    if wanted is None or wanted is usual or _lacks_status_only(facts, name, wanted):
+    state, usual = facts.state, _find_usual_status(facts.state, name)
+    if wanted in (None, usual):
         return None
-    if wanted is ClusterStatus.ACTIVE:
-        # Any cluster may become active if none is, no switch will make one active, and brokers write nowhere else.
-        is_vacant = state.committed() is None and live is None and state.active() in (None, name)
-        way = f"`start --target {name}`" if state.entry(name) else "`register` without `--status`, and then a switch,"
-        sentence = f"{state.active() or 'none'} is active: {way} moves brokers"
-        return None if is_vacant else guards.refuse_other_switch(facts) or sentence
-    if wanted is ClusterStatus.DEPRECATED:
-        return f"{name} is {usual.value}: a clean-up deprecates the cluster that brokers left"
-    if usual is ClusterStatus.ACTIVE or state.active() == name:
-        return f"{name} is active: a switch away from it ends that"
-    if live is not None and name in (live.source, live.target):
-        return f"the switch from {live.source} to {live.target} is not over"
-    return None
-
-
-def _lacks_status_only(facts: SwitchFacts, name: str, wanted: ClusterStatus | None) -> bool:
-    """Whether brokers moved to the cluster for good, and only its status could not be written to the registry."""
-    switch = facts.state.switch
-    return (
-        wanted is ClusterStatus.ACTIVE
-        and switch is not None
-        and switch.stage is SwitchStage.DONE_WITH_FAILURES
-        and switch.status_failed
-        and name == switch.target == facts.state.active()
-    )
+    if not state.entries:
+        return "the first cluster is the one that brokers write to: it is registered as active"
+    if wanted is not ClusterStatus.ACTIVE:
+        return f"{name} is {usual.value}: only a switch changes that"
+    # Any cluster may become active if none is, no switch will make one active, and brokers write nowhere else.
+    if state.committed() is None and state.live_switch() is None and state.active() in (None, name):
+        return None
+    way = f"`start --target {name}`" if state.entry(name) else "`register` without `--status`, and then a switch,"
+    sentence = f"{state.active() or 'none'} is active: {way} moves brokers"
+    return guards.refuse_other_switch(facts) or sentence
 
 
 def unregister(facts: SwitchFacts, command: SwitchCommand) -> Row:
@@ -164,17 +142,18 @@ def _refuse_close(facts: SwitchFacts, name: str) -> guards.Refusal:
     return None if was_left else f"no switch from {name} is done"
 
 
-def judge_registry(facts: SwitchFacts, seen: RegistryChecked, step: Transition) -> None:
+def judge_registry(facts: SwitchFacts, seen: SwitchRegistry, step: Transition) -> None:
     """Order again what the registry lacks, and what it should no longer have: no executor answers these orders."""
     if facts.state.contested or guards.refuse_without_lease(facts):
         return
-    if seen.resolved and facts.state.switch is not None:
+    if step.is_resolved and facts.state.switch is not None:
         repeat_orders(facts, SwitchReason.NOT_SEEN, step)
+    versions = {entry.name: entry.version for entry in seen.clusters}
     for entry in facts.state.entries:
-        if entry.name not in seen.versions:
+        if entry.name not in versions:
             step.write_registry(entry, SwitchReason.NOT_SEEN)
     for name in facts.state.removed:
-        step.remove_registry(name, seen.versions[name], SwitchReason.NOT_SEEN)
+        step.remove_registry(name, versions[name], SwitchReason.NOT_SEEN)
 
 
 _COLLISIONS = frozenset({FindingReason.FOREIGN_ID, FindingReason.DELETED_ID})

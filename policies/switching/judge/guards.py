@@ -225,10 +225,7 @@ def refuse_missing_acks(facts: SwitchFacts) -> Refusal:
 
 def refuse_writes_elsewhere(facts: SwitchFacts) -> Refusal:
     """No broker writes to another cluster than the target after its ack."""
-    target, alive = facts.switch.target, facts.live_brokers
-    writing = [b for b in facts.acked if b.name in alive and set(b.writes) - {target}]
-    old = ", ".join(sorted({name for b in writing for name in b.writes} - {target}))
-    return f"{', '.join(b.name for b in writing)} wrote to {old} after the ack" if writing else None
+    return describe_brokers([each for each in deviations(facts) if each.follows]) or None
 
 
 def refuse_straying_brokers(facts: SwitchFacts) -> Refusal:
@@ -367,14 +364,8 @@ def refuse_read_cluster(facts: SwitchFacts, name: str) -> Refusal:
     since_ms = switch.ended_ms if switch is not None else -1
     if facts.state.active() == name:
         return f"{name} is active"
-    if inventory is None:
-        return (
-            "no complete inventory of the references is known"
-            if switch is None
-            else "no inventory since the switch ended"
-        )
-    if switch is not None and inventory.at_ms < since_ms:
-        return "no inventory since the switch ended"
+    if inventory is None or inventory.at_ms < since_ms:
+        return "no inventory since the switch ended" if switch else "no complete inventory of the references is known"
     if not facts.is_since_directive(inventory.epoch):
         return "no inventory since brokers were last directed"
     if facts.now_ms >= inventory.at_ms + inventory.valid_ms:

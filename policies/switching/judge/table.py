@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from policies.switching.alert_kinds import HOLDS, HoldKind
 from policies.switching.decisions import RejectCode
 from policies.switching.facts import NEEDS_BROKERS, SwitchFacts, deviations, find_unknown_since_ms, moved_ms
-from policies.switching.fold import InventorySeen, Judged, RegistryChecked
+from policies.switching.fold import InventorySeen, Judged
 from policies.switching.judge import commands, events, guards, stages
 from policies.switching.judge.guards import Refused, Row
 from policies.switching.ledgers import remedy_beyond
@@ -22,6 +22,7 @@ from policies.switching.readings import (
     SwitchBroker,
     SwitchCommand,
     SwitchLedger,
+    SwitchRegistry,
     SwitchStatus,
 )
 from policies.switching.state import (
@@ -55,7 +56,7 @@ _COMMANDS: Mapping[CommandName, Callable[[SwitchFacts, SwitchCommand], Row]] = {
 }
 _READINGS: Mapping[type, Callable[[SwitchFacts, Any, Transition], None]] = {
     OrchestratorLease: events.judge_lease,
-    RegistryChecked: commands.judge_registry,
+    SwitchRegistry: commands.judge_registry,
     SwitchBroker: events.judge_broker,
     PrecheckResult: commands.judge_precheck,
     InventorySeen: events.judge_inventory,

@@ -19,7 +19,7 @@ from policies.switching.state import (
     SwitchStage,
 )
 from tests.cases import for_each
-from tests.policies.switching.events import command, status
+from tests.policies.switching.events import command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, World, codes, few, verdicts
 
@@ -167,12 +167,13 @@ def test_a_new_cluster_stands_by(status: ClusterStatus | None) -> None:
     ("stage", "name", "status", "says"),
     [
         (S.PRECHECKED, "third", C.ACTIVE, "old is active: `register` without `--status`, and then"),
-        (S.PRECHECKED, "third", C.DEPRECATED, "a clean-up deprecates"),
+        (S.PRECHECKED, "third", C.DEPRECATED, "third is standby: only a switch"),
         (S.PRECHECKED, "old", C.STANDBY, "old is active"),
         (S.HOLD, "old", C.STANDBY, "old is active"),
         (S.HOLD, "new", C.ACTIVE, "the switch to new is at hold; to go on: `rollback` or `end`"),
         (S.ROLLED_BACK, "new", C.ACTIVE, "`start --target new`"),
         (S.DONE, "new", C.STANDBY, "new is active"),
+        (S.DONE, "old", C.STANDBY, "old is deprecated"),
     ],
 )
 def test_what_only_a_switch_does_is_refused_with_the_way(
@@ -230,20 +231,3 @@ def test_while_the_registry_is_contested_nothing_is_registered_or_removed_withou
     assert codes(world.tell(asked("third", None))) == [RejectCode.CONTESTED]
     assert codes(world.tell(command("unregister", "u", name="new"))) == [RejectCode.CONTESTED]
     assert list(statuses(world)) == ["new", "old"]
-
-
-def test_a_deprecated_cluster_may_stand_by_again() -> None:
-    world = World().to(S.DONE)
-    said = world.tell(asked("old", C.STANDBY))
-    assert [each.verdict for each in said] == [SwitchVerdict.WRITE_REGISTRY]
-    assert statuses(world) == {"old": "standby", "new": "active"}
-
-
-def test_a_status_that_could_not_be_written_is_settled() -> None:
-    world = World().to(S.CLEANUP).work(SwitchVerdict.TAKE_INVENTORY, SwitchVerdict.DELETE_OLD)
-    world.tell(status(world.switch.op, ok=False))
-    assert world.stage is S.DONE_WITH_FAILURES
-    world.orders.clear()
-    world.tell(asked("new", C.ACTIVE))
-    assert world.work().stage is S.DONE
-    assert statuses(world) == {"old": "deprecated", "new": "active"}

@@ -49,7 +49,7 @@ def test_a_broker_that_writes_to_the_old_one_after_its_ack_blocks() -> None:
     world.tell(world.broker_event("b2", writes=("old", "new")))
     said = world.later().tell(*(world.cluster_event(n) for n in world.clusters))
     assert world.is_at(S.TRIGGERED)
-    assert "b2 wrote to old" in world.switch.blocked
+    assert "b2 writes to old" in world.switch.blocked
     assert SwitchVerdict.BLOCKED in verdicts(world.said)
     assert said == [], "it was said once"
     world.later().tell(world.follow("b2"))
