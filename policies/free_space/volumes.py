@@ -327,7 +327,8 @@ def judge_server(
     """Judge one server. Silence never opens a gate that a reading closed.
 
     Args:
-        stopped_by: volumes that keep writers stopped. They limit the cluster, whatever their own factor is.
+        stopped_by: volumes that keep writers stopped. Within the recovery margin they limit the cluster, whatever their
+            own factor is.
         departs: whether a server that left goes on counting for a while, and one that was never read counts as a
             volume without a name: its volumes are not known.
         failed: the volumes that it reports as failed: they fill no more, and their last free space counts.
@@ -345,7 +346,9 @@ def judge_server(
             continue
         if volume.departed_ms is None:
             counting.append(volume)
-        elif volume.factor < 1.0 or volume.key in stopped_by:
+        elif volume.factor < 1.0 or (
+            volume.key in stopped_by and volume.is_within(settings.recovery_margin, settings.hard)
+        ):
             if now_ms < volume.departed_ms + millis_of(settings.departed_hold):
                 counting.append(volume)
             else:

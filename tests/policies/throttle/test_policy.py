@@ -124,6 +124,15 @@ def test_a_volume_that_keeps_the_cluster_stopped_goes_on_doing_so_when_its_broke
     assert run.said("departed-volume-forgotten")
 
 
+def test_a_volume_that_has_recovered_is_forgotten_when_its_broker_leaves_and_time_alone_opens_no_gate() -> None:
+    run = Run(throttle(HARD, min_hold="0s", fallback_factor=0.2))
+    run.see(members(0, 1), log_dirs(0, 1, GB))
+    run.step([log_dirs(10, 1, 2 * GB), members(10)], at(10))
+    assert run.factor == 0.2, "the cluster has no volume left"
+    run.until(20)
+    assert run.changes() == [(0, 0.0), (10, 0.2)]
+
+
 def test_observations_of_another_kind_are_ignored() -> None:
     alone = Run(throttle(HARD)).see(log_dirs(0, 1, 9 * GB))
     other = Observation("other", at(0), KafkaReading(cluster=CLUSTER, outcome=Outcome.OK))
