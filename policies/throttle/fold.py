@@ -81,11 +81,13 @@ def describe_result(command: ThrottleCommand, before: KafkaClusterState, after: 
 
 
 _LONGEST_ERROR = 200
+_KINDS = (KafkaCluster, LogDirs, ReplicaSizes)
+"""The order in which readings of one instant are folded, because their ids are random."""
 
 
 def fold(cluster: KafkaClusterState, observations: Sequence[Observation]) -> KafkaClusterState:
     """Return the cluster after some readings; readings older than the last one change nothing."""
-    cluster, own = _select_own(cluster, sort_observations(tuple(observations)))
+    cluster, own = _select_own(cluster, sort_observations(tuple(observations), kinds=_KINDS))
     brokers = {b.name: b for b in cluster.brokers}
     membership, ever_read = cluster.membership, cluster.ever_read
     for seen in own:

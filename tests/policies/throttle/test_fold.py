@@ -134,6 +134,13 @@ def test_a_broker_leaves_by_a_membership_as_new_as_its_last_reading(membership: 
         assert freshness(folded(*course), 20) == {(1, A): kind}
 
 
+@for_each("ids", ["ab", "ba"])
+def test_readings_of_one_instant_are_folded_by_kind_and_not_by_id(ids: str) -> None:
+    read, listed = log_dirs(30, 1, 0, id=ids[0]), replace(members(30, 2), id=ids[1])
+    known = folded([log_dirs(0, 1, 0), members(20, 2)], [read, listed])
+    assert known.brokers[0].left_ms == to_millis(at(20)), "the hold does not begin again"
+
+
 def test_an_older_membership_changes_nothing() -> None:
     known = folded([log_dirs(0, 1, 3 * GB)], [members(20, 1)])
     assert fold(known, [members(10, 2)]) == known
