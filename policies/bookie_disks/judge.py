@@ -145,7 +145,7 @@ def judge_group(
         # There is nothing to recover from.
         moved = first_move(before.gate if before else Gate(settings.fallback), factor, stopping, now_ms)
     else:
-        is_clear = sum(bookie.is_clear for bookie in known) >= group.ensemble
+        is_clear = factor > 0.0 and sum(bookie.is_clear for bookie in known) >= group.ensemble
         recovered = set(before.gate.stopped_by) if is_clear else set[DirKey]()
         moved = move(before.gate, factor, stopping, recovered, now_ms, settings)
     held = BookieThrottleReason(moved.hold.value) if moved.hold else reason

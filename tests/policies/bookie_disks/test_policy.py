@@ -128,6 +128,14 @@ def test_a_bookie_that_is_registered_again_must_be_missing_twice_again() -> None
     assert [bookie.name for bookie in run.state.cluster.bookies] == ["b1", "b2"]  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("heartbeats", [0, 1, 2])
+def test_a_stop_by_silence_ends_by_the_margin_however_often_it_was_repeated(heartbeats: int) -> None:
+    run = Run(settings(fallback_factor=0.0, validity="60s", heartbeat="60s"))
+    run.see(*all_disks(0, a=50, b=50))
+    run.see(*all_disks(70 + 60 * heartbeats, a=13, b=13))
+    assert run.verdict() == (0.0, "recovery_margin")
+
+
 def test_a_full_bookie_that_was_away_opens_the_gate_by_the_margin_only() -> None:
     run = Run(settings(QUIET)).see(*all_disks(0, b1=50, b2=11)).see(registered(5, "b1")).see(registered(10, "b1"))
     assert run.verdict() == (0.0, "too_few_bookies")
