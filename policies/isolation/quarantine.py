@@ -32,28 +32,27 @@ MANY = "unassigned-bookies"
 """Stands for a bookie's id in the subject of a decision about many bookies."""
 _LAST = 2**63
 
-
-Needs = Sequence[tuple[int, str]]
-"""How many bookies in no group namespaces need. No rule distinguishes these bookies, so their number suffices.
-
-Each number is greater than those before it, and has its namespace: the first one that a quarantine starves is among
-them. The name is empty if the cluster has no groups: the first one would constrain all, so every bookie is needed."""
+Need = tuple[int, str]
+"""How many bookies in no group namespaces need, and the first namespace that needs as many."""
 
 
-def list_needs(placements: Sequence[PlacementJudgement], *, has_groups: bool) -> Needs:
-    """Return the needs of all placements."""
-    needs: list[tuple[int, str]] = [] if has_groups else [(_LAST, "")]
+def find_need(placements: Sequence[PlacementJudgement], *, has_groups: bool) -> Need:
+    """Return the greatest need of all placements. No rule distinguishes bookies in no group, so their number suffices.
+
+    Without groups every bookie is needed, because the first group would constrain all; the name is then empty.
+    """
+    need = (0 if has_groups else _LAST, "")
     for judged in placements:
         placed = judged.placed
         count = judged.ensemble_size - placed.count + len(placed.unassigned) if placed.takes_unassigned else 0
-        if count > (needs[-1][0] if needs else 0):
-            needs.append((count, judged.namespaces[0] if judged.namespaces else "namespaces without affinity"))
-    return needs
+        if count > need[0]:
+            need = count, judged.namespaces[0] if judged.namespaces else "namespaces without affinity"
+    return need
 
 
-def find_starved(needs: Needs, left: Sized) -> str | None:
+def find_starved(need: Need, left: Sized) -> str | None:
     """Return the namespace that needs more than the bookies left in no group; None if there is none."""
-    return next((namespace for count, namespace in needs if count > len(left)), None)
+    return need[1] if need[0] > len(left) else None
 
 
 def find_starved_now(
@@ -61,7 +60,7 @@ def find_starved_now(
 ) -> str | None:
     """Return the namespace of a cluster with groups that could not place data with one bookie in no group less."""
     placements = judge_placements(membership, collect_cohorts(list_affinities(affinity)), (), settings)
-    return find_starved(list_needs(placements, has_groups=True), membership.unassigned.members - {bookie})
+    return find_starved(find_need(placements, has_groups=True), membership.unassigned.members - {bookie})
 
 
 def update_orders(
@@ -135,11 +134,11 @@ def _judge_bookies(
     if not due:
         return
     has_groups, unassigned = facts.membership.has_groups, facts.membership.unassigned.members
-    needed = settled = list_needs(placements, has_groups=has_groups)
+    need = settled = find_need(placements, has_groups=has_groups)
     if recent := _find_recent(facts):
         membership = BookieMembership(facts.membership.writable - recent, facts.membership.groups)
         without = judge_placements(membership, facts.known.cohorts, facts.known.promises, facts.settings)
-        settled = list_needs(without, has_groups=has_groups)
+        settled = find_need(without, has_groups=has_groups)
     is_waiting = any(_find_absent(facts))
     due.sort(key=lambda b: (_LAST if b.czxid is None else b.czxid, b.registered_ms or 0, b.bookie))
     for bookie in sorted(due, key=lambda b: b.bookie not in ordered):
@@ -149,7 +148,7 @@ def _judge_bookies(
                 yield _make_order(bookie, None, "", facts)
             continue
         left = unassigned - taken - {name}
-        starved = find_starved(needed, left)
+        starved = find_starved(need, left)
         if starved is None and name not in ordered:
             starved = find_starved(settled, left - recent)
         if (forbidden := _find_guard(name, starved, len(taken), facts)) is not None:
@@ -161,7 +160,7 @@ def _judge_bookies(
 
 
 def _find_guard(bookie: str, starved: str | None, taken: int, facts: IsolationFacts) -> QuarantineReason | None:
-    """Return the reason to withhold a quarantine that starves a namespace (see `Needs`), or None.
+    """Return the reason to withhold a quarantine that starves a namespace (see `find_need`), or None.
 
     `taken` is the number of bookies that are in quarantine or on their way there.
     """
