@@ -62,16 +62,6 @@ class WatchedPulsarBookies(RedactedBlock):
 WATCHED: Mapping[str, type[BaseModel]] = {"bookies": WatchedBookies, "pulsar_bookies": WatchedPulsarBookies}
 
 
-def _informed(settings: IsolationSettings, clusters: Mapping[str, ClusterSources]) -> IsolationSettings:
-    """Add whether an actuator can carry out quarantines, which the decisions' sentences state."""
-    return settings.with_defaults(
-        {
-            name: {"has_actuator": any(cluster.setting(kind) is not None for kind in WATCHED.values())}
-            for name, cluster in clusters.items()
-        }
-    )
-
-
 def _warnings(settings: IsolationSettings, clusters: Mapping[str, ClusterSources]) -> Iterator[SettingsWarning]:
     """Warn of quarantine without watched bookies, and of intervals that are too long."""
     without = [name for name, each in clusters.items() if all(each.setting(kind) is None for kind in WATCHED.values())]
@@ -114,7 +104,6 @@ CONNECTORS = PolicyConnectors(
     },
     mistakes=_mistakes,
     warnings=_warnings,
-    informed=_informed,
     commands="deploy.policy_commands.apps:app",
     acts_with=tuple(WATCHED),
     acts_if="with policies.isolation.quarantine on",

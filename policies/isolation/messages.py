@@ -139,7 +139,7 @@ def explain_quarantine(order: QuarantineOrder, settings: IsolationSettings) -> s
         QuarantineReason.GONE: "is no longer registered",
         QuarantineReason.SWITCHED_OFF: "is no longer to be quarantined, because quarantine is switched off",
     }
-    not_done = "; no actuator is set for this cluster" if settings.has_actuator is False else ""
+    not_done = ""
     if order.mode is Mode.SHADOW:
         why = "the policy is paused" if settings.frozen_until is not None else "this is shadow mode"
         not_done = f"; {why}, nothing is carried out"

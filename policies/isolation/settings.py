@@ -85,11 +85,6 @@ class IsolationSettings(PolicySettings):
         default=Quarantine.OFF,
         description="`on`: an unassigned bookie is put into the group headgate-quarantine, which no namespace uses.",
     )
-    has_actuator: bool | None = Field(
-        default=None,
-        description="Whether a quarantine can be carried out; a decision's sentence mentions it. Default: whether the "
-        "cluster's `bookies` or `pulsar_bookies` are set. Set it to true if a consumer of your own carries it out.",
-    )
     settle: Duration = Field(
         default=parse_duration("2m"),
         description="How long the facts behind a quarantine must have held without a gap: no namespace needs the "

@@ -54,9 +54,6 @@ SENTENCES: Mapping[str, tuple[Callable[[], str], str]] = {
         lambda: order(joined(mode="shadow")), f"{TO_BE_PUT}; this is shadow mode, nothing is carried out.",
     ),
     "an order in a pause": (lambda: order(paused()), f"{TO_BE_PUT}; the policy is paused, nothing is carried out."),
-    "no actuator": (
-        lambda: order(joined(has_actuator=False)), f"{TO_BE_PUT}; no actuator is set for this cluster.",
-    ),
     "a bookie that is gone": (
         lambda: joined().until(60).feed([bookies(70, BASE), bookies(80, BASE)]).quarantines()[-1].explanation,
         "Bookie bk11 is no longer registered: no action is needed.",
