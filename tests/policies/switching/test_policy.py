@@ -41,15 +41,16 @@ def test_every_stage_is_reached_over_the_wire(stage: SwitchStage) -> None:
 DONE = WireWorld().to(SwitchStage.DONE)
 
 
-def test_a_repeated_input_gives_the_same_decisions_from_any_stored_state() -> None:
-    policy, kept = SwitchingPolicy(CLUSTER, SETTINGS), NEVER_STEPPED
+@for_each("stage", [SwitchStage.DONE, SwitchStage.ROLLED_BACK, SwitchStage.DONE_WITH_FAILURES])
+def test_a_repeated_input_gives_the_same_decisions_from_any_stored_state(stage: SwitchStage) -> None:
+    policy, kept, world = SwitchingPolicy(CLUSTER, SETTINGS), NEVER_STEPPED, WireWorld().to(stage)
     published: list[Decision] = []
-    for now, observations in DONE.inputs:
+    for now, observations in world.inputs:
         kept, step = step_hosted(policy, kept, observations[::-1] + observations, now)
         kept = kept.stored()
         published.extend(step.decisions)
-    assert published == DONE.published
-    assert kept == DONE.kept
+    assert published == world.published
+    assert kept == world.kept
 
 
 @for_each("name", CommandName)
@@ -287,29 +288,6 @@ def test_the_defaults_are_these() -> None:
 
 
 FULL = World().to(SwitchStage.DONE)
-RUNS = {stage.value: World().to(stage) for stage in (S.DONE, S.ROLLED_BACK, S.DONE_WITH_FAILURES)}
-
-
-def steps(world: World) -> list[tuple[SwitchingState, tuple[DecisionDraft, ...]]]:
-    """A run's states and words, event by event."""
-    state, run = SwitchingState(), []
-    for now_ms, event in world.history:
-        state, said = apply(state, (event,), world.limits, now_ms)
-        run.append((state, said))
-    return run
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_every_prefix_of_a_run_cut_and_resumed_decides_the_same(name: str) -> None:
-    world = RUNS[name]
-    run = steps(world)
-    assert run[-1][0] == world.state
-    for cut in range(len(run)):
-        state = stored(run[cut][0])
-        for (now_ms, event), (expected, words) in zip(world.history[cut + 1 :], run[cut + 1 :], strict=True):
-            state, said = apply(state, (event,), world.limits, now_ms)
-            assert said == words
-            assert state == expected
 
 
 def test_a_batch_decides_as_its_events_one_by_one() -> None:

@@ -299,37 +299,19 @@ def test_another_cluster_at_a_registered_address_is_one_refusal_and_an_alert_unt
     assert firing(world, IMPOSTOR) == []
 
 
-def test_a_reference_that_nobody_planned_for_keeps_a_switch_from_being_done_and_is_named() -> None:
-    world = World().to(S.HOLD)
-    made = world.clusters["old"].allocate("/late", world.now_ms)
-    world.refs["/late"] = Ref(LedgerKind.CURSOR, made, "/late", "old")
+@pytest.mark.parametrize("path", ["/late", "/c1"], ids=["one of no plan", "a planned one that lives in another ledger"])
+def test_a_reference_that_nobody_planned_for_keeps_a_switch_from_being_done_and_is_named(path: str) -> None:
+    """The broker of a planned cursor did not follow: the ledger that was promoted is not the one it lives in."""
+    world = WireWorld().to(S.HOLD)
+    world.refs[path] = Ref(LedgerKind.CURSOR, world.clusters["old"].allocate(path, world.now_ms), path, "old")
     world.clean_up()
     assert world.is_at(S.DONE_WITH_FAILURES)
-    assert "1 reference names old that nobody planned for: /late" in world.said[-1].sentence
-    world.drive_on()
-    world.clean_up()
-    assert (world.stage, world.refs["/late"].attribution) == (S.DONE, "new")
-
-
-def test_the_alert_of_a_switch_that_is_done_but_for_a_reference_says_what_that_names() -> None:
-    world = WireWorld().to(S.HOLD)
-    world.refs["/late"] = Ref(LedgerKind.CURSOR, world.clusters["old"].allocate("/late", world.now_ms), "/late", "old")
-    world.clean_up()
+    assert f"1 reference names old that nobody planned for: {path}" in world.said[-1].sentence
     [alert] = firing(world, LEFT_BEHIND)
     assert alert.summary.endswith("from old to new is done, but 1 reference names old; to end it: `start --target new`")
-
-
-def test_a_planned_cursor_that_went_on_in_the_old_cluster_is_one_that_nobody_planned_for() -> None:
-    """Its broker did not follow: the ledger that was promoted is not the one it lives in."""
-    world = World().to(S.HOLD)
-    ref = world.refs["/c1"]
-    ref.ledger_id, ref.attribution = world.clusters["old"].allocate("/c1", world.now_ms), "old"
-    world.clean_up()
-    assert world.is_at(S.DONE_WITH_FAILURES)
-    assert "1 reference names old that nobody planned for: /c1" in world.said[-1].sentence
     world.drive_on()
     world.clean_up()
-    assert (world.stage, world.refs["/c1"].attribution) == (S.DONE, "new")
+    assert (world.stage, world.refs[path].attribution) == (S.DONE, "new")
 
 
 def test_it_is_an_alert_as_soon_as_an_inventory_shows_it() -> None:

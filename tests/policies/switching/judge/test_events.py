@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from policies.switching.decisions import ORDERS, RejectCode, SwitchReason, SwitchVerdict
-from policies.switching.ledgers import LedgerKind, LedgerState
+from policies.switching.ledgers import LedgerKind
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS
 from policies.switching.state import LedgerStage, SwitchAction, SwitchStage
@@ -138,14 +138,6 @@ def test_an_answer_that_names_another_ledger_is_refused_and_its_own_stays_behind
     said = tell_of(world, "/c1", outcome, **found)
     assert (said[0].verdict, "names ledger" in said[0].sentence) == (SwitchVerdict.REJECT, True)
     assert world.task("/c1").stage is L.BUILD_FAILED
-
-
-def test_a_copy_of_an_open_source_is_not_built() -> None:
-    world = World().to(S.BUILD)
-    facts = world.facts("old", world.task("/c1").ledger_id)
-    opened = replace(facts, state=LedgerState.OPEN)
-    tell_of(world, "/c1", LedgerOutcome.COPIED, source=opened, target=facts)
-    assert (world.task("/c1").stage, world.task("/c1").awaiting) == (L.BUILD_FAILED, SwitchAction.NONE)
 
 
 def one_ledger_twice() -> World:

@@ -264,15 +264,6 @@ def asking_changes_nothing_and_judging_writes_the_same_again(stage: SwitchStage,
     assert written[0].drafts == written[1].drafts
 
 
-def test_every_stage_is_reached() -> None:
-    reached = {stage: world_at(stage) for stage in SwitchStage}
-    for stage, world in reached.items():
-        if world.state.switch is not None:
-            assert world.switch.stage is stage
-        else:
-            assert world.state.stage("new", world.now_ms) is stage
-
-
 ASKED = [a for a in SwitchAction if a is not SwitchAction.STATUS_NEW]
 
 

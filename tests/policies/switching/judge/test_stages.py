@@ -6,7 +6,7 @@ from policies.switching.decisions import SwitchVerdict
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS
 from policies.switching.state import LedgerStage, SwitchAction, SwitchStage
-from tests.policies.switching.events import answer, command, status
+from tests.policies.switching.events import command, status
 from tests.policies.switching.world import Held, World, few, tell_of, verdicts
 
 S, L = SwitchStage, LedgerStage
@@ -81,19 +81,11 @@ def test_a_rollback_puts_every_attribution_back_and_deletes_our_copies_later() -
     world.tell(world.members_event())
     assert world.orders == []
     world.later(1).tell(world.members_event())
+    assert len(world.switch.tasks) == 3, "its copies are being deleted"
     world.work()
     assert not world.clusters["new"].ledgers.keys() & set(copies.values())
     assert world.clusters["old"].ledgers.keys() >= set(copies.values())
-
-
-def test_once_no_copy_is_left_a_switch_that_was_taken_back_carries_no_plan_any_more() -> None:
-    world = World().to(S.ROLLED_BACK)
-    planned = len(world.switch.tasks)
-    world.now_ms = world.switch.cleanup_from_ms
-    world.tell(world.members_event())
-    assert len(world.switch.tasks) == planned, "its copies are being deleted"
-    world.work()
-    assert (world.switch.tasks, world.switch.ledgers, world.stage) == ((), {L.REVERTED: planned}, S.ROLLED_BACK)
+    assert (world.switch.tasks, world.switch.ledgers, world.stage) == ((), {L.REVERTED: 3}, S.ROLLED_BACK)
     before = world.state
     world.later().tell(world.members_event())
     assert (world.state.switch, world.orders) == (before.switch, [])
@@ -113,18 +105,6 @@ def test_what_an_order_that_failed_did_all_the_same_is_taken_back_and_its_copies
     world.later(15 * DAY_MS).refresh()
     world.work()
     assert not world.clusters["new"].ledgers.keys() & {promoted.ledger_id, built.ledger_id}
-
-
-def test_what_was_not_taken_back_stays_in_the_plan() -> None:
-    world = World(few(retries=1)).to(S.HOLD)
-    world.tell(command("rollback", world.key()))
-    kept = world.orders.pop()
-    world.tell(answer(LedgerOutcome.FAILED, kept.task.ledger_id, kept.op))  # type: ignore[union-attr]
-    world.work()
-    world.later(16 * DAY_MS).tell(world.members_event())
-    world.work()
-    assert (world.stage, world.switch.ledgers) == (S.ROLLED_BACK_WITH_FAILURES, {})
-    assert L.PROMOTED in world.stages().values()
 
 
 def test_what_was_never_copied_is_not_deleted_after_a_rollback() -> None:

@@ -103,20 +103,18 @@ def test_every_command_that_a_hold_or_a_refusal_names_is_accepted(
 
 
 @pytest.mark.parametrize(
-    ("stage", "days", "commands"),
+    ("stage", "days", "before", "commands"),
     [
-        (S.REGISTERED, 0, set()), (S.TRIGGERED, 0, {"abort"}), (S.LIVE_DUAL_READ, 0, {"rollback"}),
-        (S.HOLD, 0, {"rollback", "end"}), (S.HOLD, 2, {"end"}), (S.HOLD, 16, {"cleanup --execute", "end"}),
-        (S.CLEANUP, 0, {"end"}), (S.DONE_WITH_FAILURES, 0, {"start --target new"}), (S.DONE, 0, set()),
+        (S.REGISTERED, 0, (), set()), (S.TRIGGERED, 0, (), {"abort"}), (S.LIVE_DUAL_READ, 0, (), {"rollback"}),
+        (S.BUILD, 0, (command("pause", "p"),), {"resume", "rollback"}), (S.HOLD, 0, (), {"rollback", "end"}),
+        (S.HOLD, 2, (), {"end"}), (S.HOLD, 16, (), {"cleanup --execute", "end"}), (S.CLEANUP, 0, (), {"end"}),
+        (S.DONE_WITH_FAILURES, 0, (), {"start --target new"}), (S.DONE, 0, (), set()),
     ],
 )  # fmt: skip
-def test_at_each_stage_the_holds_name_the_way_on(stage: SwitchStage, days: int, commands: set[str]) -> None:
-    assert named_by_holds(reached(stage, days=days)) == commands
-
-
-def test_a_paused_switch_is_resumed_or_ended() -> None:
-    world = reached(S.BUILD, command("pause", "p"))
-    assert named_by_holds(world) == {"resume", "rollback"}
+def test_at_each_stage_the_holds_name_the_way_on(
+    stage: SwitchStage, days: int, before: tuple[SwitchCommand, ...], commands: set[str]
+) -> None:
+    assert named_by_holds(reached(stage, *before, days=days)) == commands
 
 
 def test_a_cleanup_is_named_only_where_it_is_accepted() -> None:

@@ -9,7 +9,6 @@ from policies.switching.alert_kinds import LEFT_BEHIND
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
 from policies.switching.facts import awaited
 from policies.switching.judge.table import find_holds
-from policies.switching.ledgers import LedgerKind
 from policies.switching.readings import LedgerOutcome, SwitchCommand
 from policies.switching.settings import DAY_MS, HOUR_MS
 from policies.switching.state import LedgerStage, SwitchingState, SwitchStage
@@ -17,7 +16,7 @@ from policies.switching.transition import Transition
 from tests.cases import for_each
 from tests.policies.switching.events import Event, answer, command
 from tests.policies.switching.wire import WireWorld
-from tests.policies.switching.world import Bookies, Ref, World, codes, few, tell_of
+from tests.policies.switching.world import Bookies, World, codes, few, tell_of
 
 S = SwitchStage
 BACK: dict[str, Any] = {"attribution_only": False}
@@ -306,19 +305,6 @@ def test_a_switch_that_is_taken_back_before_it_is_live_leaves_brokers_where_a_ro
     assert (world.stage, world.state.active(), world.state.epoch) == (S.ROLLED_BACK, "new", epoch)
 
 
-def test_a_rollback_after_an_ended_clean_up_tries_no_ledger_again_that_was_deleted() -> None:
-    """One ledger that a cursor and a schema name; it was deleted for the cursor, so the schema cannot go back."""
-    world = World(few(copy_concurrency=2, max_deletions=1, retries=3))
-    world.refs["/s2"] = Ref(LedgerKind.SCHEMA, world.refs["/c1"].ledger_id, "/c1")
-    world.to(S.CLEANUP).work(SwitchVerdict.TAKE_INVENTORY)
-    [deletion], world.orders = world.orders, []
-    world.tell(command("end", "a"), *world.carry_out(deletion), command("end", "b"))
-    world.orders = []
-    assert world.tell(command("rollback", "c"))[0].sentence == "2 ledgers are tried again"
-    assert world.work().task("/s2").stage is LedgerStage.PROMOTED
-    assert codes(world.tell(command("rollback", "d"))) == [RejectCode.INVALID_TRANSITION]
-
-
 def test_a_switch_that_was_forgotten_is_taken_up_again_as_the_refusal_says() -> None:
     world = World().to(S.HOLD)
     before, world.state = world.state, SwitchingState()
@@ -355,6 +341,9 @@ def test_what_could_not_be_taken_back_is_named() -> None:
     said = next(s.sentence for s in reversed(world.said) if s.verdict is SwitchVerdict.ADVANCE)
     assert "given up: /s1" in said
     assert "1 reference names new: /s1" in said
+    world.later(16 * DAY_MS).tell(world.members_event())
+    world.work()
+    assert (world.switch.ledgers, world.task("/s1").stage) == ({}, LedgerStage.PROMOTED), "it stays in the plan"
 
 
 def test_a_dry_run_says_what_each_would_do_and_does_nothing() -> None:
