@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 import msgspec
-import structlog
 from msgspec import structs
 from pydantic import BaseModel, ConfigDict
 
 from connectors.bookkeeper.copy_journal import PROVENANCE, CopiedLedger, CopyJournal, CopyRecord, OtherSourceError
-from connectors.bookkeeper.gateway import BookKeeperJvm, JavaError, JvmDiedError
+from connectors.bookkeeper.gateway import BookKeeperJvm
 from connectors.bookkeeper.settings import CopyReplication
 from policies.switching.ledgers import Ledger, same_ledger
 from policies.switching.readings import LedgerOutcome
@@ -28,8 +27,6 @@ from policies.units import MAX_INT64, UserError
 CONCURRENCY = 16
 WINDOW_BYTES = 1024 * 1024
 """All copies together read 16 MiB at a time, because bookies have other readers, too."""
-
-_log = structlog.get_logger(__name__)
 
 
 class NotPossibleError(Exception):
@@ -123,10 +120,10 @@ class LedgerCluster:
 
 
 class LedgerCopier:
-    """Copies and deletes ledgers. Safe to use from many threads; close it.
+    """Copies and deletes ledgers. Safe to use from many threads.
 
     Args:
-        jvm: the JVM of the client, which belongs to this copier.
+        jvm: the JVM of the client, which belongs to this copier; close it. Its next use starts another one.
         journal: the journal of copies from this source to this target.
         replication: the copies' ensemble and quorums; None for those of the source.
         concurrency: number of ledgers to copy in parallel.
@@ -150,11 +147,11 @@ class LedgerCopier:
     ) -> None:
         if source.instance_id == target.instance_id:
             raise UserError(f"source and target are the same BookKeeper cluster ({source.instance_id}): name another.")
-        self._jvm = jvm
+        self.jvm = jvm
         self.journal = journal
         self._sizes = replication.model_dump() if replication else {}
         seconds = timeout.total_seconds()
-        self._settings: dict[str, object] = {
+        jvm.settings = {
             "source": source.for_java(seconds),
             "target": target.for_java(seconds),
             "provenance_name": PROVENANCE,
@@ -163,13 +160,6 @@ class LedgerCopier:
             "concurrency": concurrency,
             "bytes_per_second": 0,
         }
-
-    def make_ready(self) -> None:
-        """Start the JVM and both clients, unless they run: that saves the first copy some seconds.
-
-        Raises JvmDiedError if the JVM cannot be started.
-        """
-        self._jvm.start(self._settings_json())
 
     def copy(self, ledger_id: int, *, new_id: bool = False) -> CopyResult:
         """Copy one ledger, or return the ledger that has its id in the target.
@@ -207,18 +197,6 @@ class LedgerCopier:
             raise NotPossibleError("the ledger there is not the journalled one")
         if own:
             self.journal.forget(record)
-
-    def limit(self, bytes_per_second: int) -> None:
-        """Limit the bytes that all copies together write in a second; 0 is no limit."""
-        self._settings["bytes_per_second"] = bytes_per_second
-        try:
-            self._jvm.limit(bytes_per_second)
-        except (JvmDiedError, JavaError) as error:  # the next JVM starts with the limit
-            _log.debug("limiting the ledger copier", error=str(error))
-
-    def close(self) -> None:
-        """End the JVM; the next use starts another one."""
-        self._jvm.close()
 
     def _copy_under_own_id(self, ledger_id: int) -> CopyResult:
         if self.journal.came_from_target(ledger_id) and self._find_state(ledger_id, "", ledger_id) == "missing":
@@ -291,13 +269,10 @@ class LedgerCopier:
 
     def _run(self, ledger_id: int, kind: str, more: Mapping[str, object]) -> JavaResult:
         request = msgspec.json.encode({"ledger_id": ledger_id, "kind": kind, **more}).decode()
-        answer = JavaResult.model_validate_json(self._jvm.run(request, self._settings_json()))
+        answer = JavaResult.model_validate_json(self.jvm.run(request))
         if answer.status == "failed":
             raise answer.error()
         return answer
-
-    def _settings_json(self) -> str:
-        return msgspec.json.encode(self._settings).decode()
 
 
 def _without_mark(ledger: Ledger | None) -> Ledger | None:

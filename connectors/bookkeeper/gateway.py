@@ -5,6 +5,7 @@ runtime is enough, and no JDK is needed.
 """
 
 import itertools
+import json
 import logging
 import os
 import subprocess
@@ -111,6 +112,8 @@ class BookKeeperJvm:
         self._run_dir = run_dir.absolute()
         self._heap_mebibytes = heap_mebibytes
         self._lock = threading.Lock()
+        self.settings: dict[str, object] = {}
+        """The settings of the `LedgerCopier` of the next JVM; without them it has none."""
         self._live: LiveJvm | None = None
         self._exit_reason = "it was closed"
 
@@ -120,34 +123,32 @@ class BookKeeperJvm:
         live = self._live
         return live.process.pid if live is not None and live.process.poll() is None else None
 
-    def start(self, settings: str | None = None) -> LiveJvm:
-        """Return the JVM that runs, or start it.
-
-        `settings` are JSON for the constructor of `LedgerCopier`. Raises JvmDiedError if it cannot be started.
-        """
+    def start(self) -> LiveJvm:
+        """Return the JVM that runs, or start it. Raises JvmDiedError if it cannot be started."""
         with self._lock:
             if self._live is None or self.pid is None:
                 self._end()
-                self._live = self._launch(settings)
+                self._live = self._launch()
             return self._live
 
-    def run(self, request: str, settings: str) -> str:
+    def run(self, request: str) -> str:
         """Have the `LedgerCopier` carry out a request, and return its answer, both in JSON.
 
         Raises:
             JvmDiedError: the JVM cannot be started, ends or hangs; a JVM that hangs is killed.
             JavaError: the copier threw an exception.
         """
-        live, name = self.start(settings), str(next(_NUMBERS))
+        live, name = self.start(), str(next(_NUMBERS))
         while (answer := self._call(live, live.copier.run, name, request, _WAIT_MS)) is None:
             pass  # each call shows that the JVM is alive, however long the request takes
         return str(answer)
 
     def limit(self, bytes_per_second: int) -> None:
-        """Limit the bytes per second of a JVM that runs; 0 is no limit. Raises as `run` does."""
-        live = self._live
+        """Limit the bytes that all copies together write in a second, from now on; 0 is no limit."""
+        self.settings["bytes_per_second"], live = bytes_per_second, self._live
         if live is not None and self.pid is not None:
-            self._call(live, live.copier.limit, bytes_per_second)
+            with suppress(JvmDiedError, JavaError):  # the next JVM starts with the limit
+                self._call(live, live.copier.limit, bytes_per_second)
 
     def close(self) -> None:
         """End the JVM; harmless if it does not run. The next use starts another one."""
@@ -165,7 +166,7 @@ class BookKeeperJvm:
         # Outside of the handler: our exception lives longer, and its context would keep Py4J's socket open.
         raise JvmDiedError(f"the JVM of the BookKeeper client is gone: {why}")
 
-    def _launch(self, settings: str | None) -> LiveJvm:
+    def _launch(self) -> LiveJvm:
         started = time.monotonic()
         (self._run_dir / "tmp").mkdir(parents=True, exist_ok=True)
         (self._run_dir / "log4j2.properties").write_text(_LOG4J)
@@ -181,7 +182,7 @@ class BookKeeperJvm:
             )
         try:
             gateway = _connect(process)
-            live = LiveJvm(process, gateway, _make_copier(gateway, settings))
+            live = LiveJvm(process, gateway, _make_copier(gateway, self.settings))
         except (Py4JError, OSError, ValueError) as error:
             details = self._exit_details(process, error)
             _kill(process)
@@ -269,13 +270,13 @@ def _connect(process: "subprocess.Popen[bytes]") -> JavaGateway:
     return JavaGateway(gateway_parameters=parameters)
 
 
-def _make_copier(gateway: JavaGateway, settings: str | None) -> Any:
+def _make_copier(gateway: JavaGateway, settings: dict[str, object]) -> Any:
     """Compile and load `LedgerCopier`, and make one if there are settings; only reflection reaches its class."""
     lang, compiler = gateway.jvm.java.lang, gateway.jvm.org.codehaus.janino.SimpleCompiler()
     compiler.cook(str(_COPIER), gateway.jvm.java.io.StringReader(_COPIER.read_text()))
     copiers = compiler.getClassLoader().loadClass(f"headgate.{_COPIER.stem}")
-    if settings is None:
+    if not settings:
         return None
     signature, arguments = gateway.new_array(lang.Class, 1), gateway.new_array(lang.Object, 1)
-    signature[0], arguments[0] = lang.Class.forName("java.lang.String"), settings
+    signature[0], arguments[0] = lang.Class.forName("java.lang.String"), json.dumps(settings)
     return copiers.getConstructor(signature).newInstance(arguments)

@@ -28,10 +28,6 @@ class HeldLease(msgspec.Struct, frozen=True):
     holder: str
 
 
-class _Holder(msgspec.Struct, frozen=True, kw_only=True):
-    holder: str
-
-
 class ZooKeeperLease:
     """One process's view of the lease. For one thread, and the only lease of its session.
 
@@ -81,11 +77,11 @@ class ZooKeeperLease:
         if holder is not None and self._is_ours(holder):
             self._give_up(token, holder)
 
-    def _read(self) -> tuple[Node[HeldLease] | None, Node[_Holder] | None]:
+    def _read(self) -> tuple[Node[HeldLease] | None, Node[bytes] | None]:
         self._nodes.catch_up(self._path)
-        return self._nodes.get(self._path, HeldLease), self._nodes.get(self._ephemeral, _Holder)
+        return self._nodes.get(self._path, HeldLease), self._nodes.read(self._ephemeral)
 
-    def _is_ours(self, holder: Node[_Holder]) -> bool:
+    def _is_ours(self, holder: Node[bytes]) -> bool:
         return holder.ephemeral_owner == self._nodes.session_id()
 
     def _acquire(self, found: Node[HeldLease] | None) -> HeldLease | None:
@@ -97,12 +93,12 @@ class ZooKeeperLease:
             return None
         self._nodes.require_private(self._path.rpartition("/")[0])
         taken = HeldLease(token=found.value.token + 1, holder=self.holder)
-        mine = create(self._ephemeral, _Holder(holder=self.holder), ephemeral=True)
+        mine = create(self._ephemeral, {"holder": self.holder}, ephemeral=True)
         if self._nodes.commit(put(self._path, taken, found.version), mine):
             return taken
         return None
 
-    def _give_up(self, token: Node[HeldLease] | None, holder: Node[_Holder]) -> None:
+    def _give_up(self, token: Node[HeldLease] | None, holder: Node[bytes]) -> None:
         """Delete the holder's znode. The token's version distinguishes it from a later holder's: all have version 0."""
         still_ours = [] if token is None else [check(self._path, token.version)]
         self._nodes.commit(*still_ours, delete(self._ephemeral, holder.version))

@@ -78,14 +78,14 @@ class LedgerCopiers:
         with self._lock:
             self._bytes_per_second = bytes_per_second
             if self._copier is not None:
-                self._copier.limit(bytes_per_second)
+                self._copier.jvm.limit(bytes_per_second)
 
     def close(self) -> None:
         """Abort all copies."""
         with self._lock:
             copier, self._copier = self._copier, None
             if copier is not None:
-                copier.close()
+                copier.jvm.close()
 
     def _make(self, source: str, target: str, password: bytes) -> LedgerCopier:
         pair = [self._sessions.identify(name) for name in (source, target)]
@@ -99,7 +99,7 @@ class LedgerCopiers:
             concurrency=self._concurrency,
             timeout=self._settings.copy_timeout,
         )
-        copier.limit(self._bytes_per_second)
+        copier.jvm.limit(self._bytes_per_second)
         return copier
 
 
@@ -178,7 +178,7 @@ class LedgerOrders:
     def make_ready(self, source: str, target: str) -> None:
         """Start the copier between two clusters. A failure is only logged here: the first copy reports it."""
         try:
-            self.copiers.get(source, target).make_ready()
+            self.copiers.get(source, target).jvm.start()
         except (UnreadError, NotConnectedError, UserError, JvmDiedError) as error:
             _log.debug("the ledger copier is not ready yet", source=source, target=target, error=str(error))
 

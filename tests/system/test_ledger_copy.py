@@ -292,7 +292,7 @@ def test_a_large_ledger_needs_little_memory(two: Two, ledger_id: int, tmp_path: 
     try:
         assert copy(copier, ledger_id) == COPIED
     finally:
-        copier.close()
+        jvm.close()
     assert two.ledgers.read(two.new, ledger_id) == entries
 
 
@@ -303,11 +303,11 @@ def test_a_limit_holds_over_all_ledgers_that_are_copied_at_once(two: Two) -> Non
         two.ledgers.write(two.old, each, [secrets.token_bytes(size // 5) for _ in range(5)])
     with two.copier() as copier:
         assert copy(copier, ids.pop()) == COPIED, "JVM and clients have started"
-        copier.limit(limit)
+        two.jvm.limit(limit)
         began = time.monotonic()
         results = copy_all(copier, ids[:4])
         limited_seconds = time.monotonic() - began
-        copier.limit(0)
+        two.jvm.limit(0)
         began = time.monotonic()
         results += copy_all(copier, ids[4:])
         free_seconds = time.monotonic() - began

@@ -33,19 +33,13 @@ class Java:
     def __init__(self, journal: CopyJournal) -> None:
         self.answers_ahead: list[dict[str, Any] | Exception] = []
         self.requests: list[dict[str, Any]] = []
-        self.settings: list[dict[str, Any]] = []
-        self.limits: list[int] = []
-        self.closed = 0
+        self.settings: dict[str, Any] = {}
         self.meanwhile: Callable[[], None] = lambda: None
         self.journalled: list[CopyRecord | None] = []
         """What the journal had at each request."""
         self._journal = journal
 
-    def start(self, settings: str) -> None:
-        self.settings.append(json.loads(settings))
-
-    def run(self, request: str, settings: str) -> str:
-        self.start(settings)
+    def run(self, request: str) -> str:
         self.requests.append(json.loads(request))
         self.journalled.append(self._journal.find(LEDGER))
         self.meanwhile()
@@ -53,13 +47,6 @@ class Java:
         if isinstance(said, Exception):
             raise said
         return json.dumps(said)
-
-    def limit(self, bytes_per_second: int) -> None:
-        self.limits.append(bytes_per_second)
-        raise JvmDiedError("the next one starts with the limit")
-
-    def close(self) -> None:
-        self.closed += 1
 
 
 class World:
@@ -109,7 +96,7 @@ def test_what_is_no_ledgers_id_is_refused_before_anything(ledger_id: int) -> Non
     for own in (True, False):
         with pytest.raises(ValueError, match="no ledger id"):
             world.copier.delete(ledger_id, own=own)
-    assert (world.server.tree, world.java.settings) == (Server().tree, [])
+    assert (world.server.tree, world.java.requests) == (Server().tree, [])
 
 
 def test_the_intent_is_written_before_java_hears_of_it_and_the_copy_noted_after() -> None:
@@ -309,23 +296,6 @@ def test_an_old_one_whose_copy_is_not_whole_is_not_touched() -> None:
     world.java.requests.clear()
     assert end(lambda: world.copier.delete(LEDGER, own=False)) == UNRECORDED
     assert world.java.requests == []
-
-
-def test_made_ready_it_has_its_jvm_before_the_first_copy_and_closed_it_has_none() -> None:
-    world = World()
-    assert world.java.settings == []
-    world.copier.make_ready()
-    assert len(world.java.settings) == 1
-    world.copier.close()
-    assert world.java.closed == 1
-
-
-def test_a_limit_holds_for_the_jvm_that_is_there_and_for_each_to_come() -> None:
-    world = World().copied()
-    world.copier.limit(5_000)
-    world.copied()
-    assert world.java.limits == [5_000]
-    assert [settings["bytes_per_second"] for settings in world.java.settings] == [0, 5_000]
 
 
 def test_the_clients_own_time_outs_end_before_ours_and_passwords_are_not_shown() -> None:

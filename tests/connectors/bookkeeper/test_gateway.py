@@ -148,10 +148,13 @@ class Java:
 def test_a_request_is_asked_about_until_it_has_ended(jvm: BookKeeperJvm) -> None:
     java = Java()
     started(jvm, Process(None), java)
-    assert jvm.run("[]", "{}") == "{}"
+    assert jvm.run("[]") == "{}"
     assert len(set(java.asked)) == 1
     jvm.limit(5)
     assert java.asked[3:] == [("limit", 5)]
+    started(jvm, Process(None), Java(Py4JNetworkError("it is gone")))
+    jvm.limit(6)
+    assert jvm.settings == {"bytes_per_second": 6}, "the next one starts with the limit"
 
 
 def test_what_java_throws_does_not_end_the_jvm(jvm: BookKeeperJvm, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,5 +165,5 @@ def test_what_java_throws_does_not_end_the_jvm(jvm: BookKeeperJvm, monkeypatch: 
     process = Process(None)
     started(jvm, process, Java(ThrownError()))
     with pytest.raises(JavaError, match="IllegalStateException: closed"):
-        jvm.run("{}", "{}")
+        jvm.run("{}")
     assert not process.killed

@@ -19,16 +19,18 @@ class Jvm(BookKeeperJvm):
     """One that is never started; all that it finds is foreign."""
 
     def __init__(self) -> None:
+        self.settings: dict[str, object] = {}
         self.made: list[dict[str, object]] = []
         self.limits: list[int] = []
         self.closed = 0
 
-    def run(self, request: str, settings: str) -> str:
-        self.made.append(json.loads(settings))
+    def run(self, request: str) -> str:
+        self.made.append(dict(self.settings))
         return json.dumps({"status": "foreign"})
 
     def limit(self, bytes_per_second: int) -> None:
         self.limits.append(bytes_per_second)
+        self.settings["bytes_per_second"] = bytes_per_second
 
     def close(self) -> None:
         self.closed += 1

@@ -103,8 +103,12 @@ class World:
             raise ZnodeError("/x: cannot be read")
         return frozenset(self.owners if ledger_id == self.named else ())
 
-    def make_ready(self) -> None:
-        self.asked.append("make_ready")
+    @property
+    def jvm(self) -> "World":
+        return self
+
+    def start(self) -> None:
+        self.asked.append("start")
         if self.jvm_fails is not None:
             raise self.jvm_fails
 
@@ -127,7 +131,7 @@ class World:
 def test_what_copies_is_started_ahead_and_where_that_fails_the_first_copy_will_say_so(fails: Exception | None) -> None:
     world = World(jvm_fails=fails)
     world.orders().make_ready("old", "new")
-    assert world.asked == ["make_ready"]
+    assert world.asked == ["start"]
 
 
 @for_each(
