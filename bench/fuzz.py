@@ -24,14 +24,12 @@ from prometheus_client.exposition import generate_latest
 from pydantic import TypeAdapter, ValidationError
 
 from connectors.exporter.loop_view import LoopView
-from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.http.rest import AdminError
 from connectors.isolation.groups import parse_racks
 from connectors.kafka.tail import Record
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.referrers import BookieHttp
 from connectors.pulsar.settings import PulsarAdmin
-from connectors.switching.registry import AtEpoch
 from connectors.zookeeper.affinity import parse_affinity, parse_persistence
 from connectors.zookeeper.json_znodes import owner_member, parse_groups
 from connectors.zookeeper.server_admin import AdminServer
@@ -157,8 +155,6 @@ def _znode(document: bytes) -> None:
     for parse in (parse_groups, parse_affinity, parse_persistence, parse_racks):
         with suppress(ValueError):
             parse(document)
-    with suppress(UnreadableJsonError):
-        read_json(document, AtEpoch)
     for kind in (Directive, RegistryEntry):
         with suppress(ValidationError):
             TypeAdapter(kind).validate_json(document, strict=True)

@@ -17,7 +17,6 @@ from connectors.bookkeeper.cluster import (
     read_ledgers,
     read_lower_counters,
 )
-from connectors.bookkeeper.copy_journal import CopyJournal
 from connectors.bookkeeper.settings import BookKeeperCluster, BookKeeperClusters
 from connectors.pulsar.metadata import MANAGED_LEDGERS
 from connectors.zookeeper.json_znodes import owner_member
@@ -97,12 +96,6 @@ class ClusterSessions(ExitStack):
         """List all ledgers of a BookKeeper cluster. Raises as `find_ledgers` does."""
         reader, root = self._open(name, _LIST_SECONDS)
         return list_ledgers(reader, root, _read_layout(reader, root))
-
-    def open_journal(self, source: ClusterSnapshot, target: ClusterSnapshot) -> CopyJournal | None:
-        """Return the journal of the copies from one cluster to another; None if the identity of one is unknown."""
-        if source.instance_id is None or target.instance_id is None:
-            return None
-        return CopyJournal(self.brokers, source=source.instance_id, target=target.instance_id)
 
     def find_owner(self, path: str) -> str | None:
         """Return the broker that has loaded the topic of a cursor's znode, or may load it any time, as `host:port`.

@@ -103,17 +103,6 @@ class LedgerCopiers:
         return copier
 
 
-LEDGER_ORDERS = frozenset(
-    {
-        SwitchVerdict.START_COPY,
-        SwitchVerdict.DELETE_OWN_COPY,
-        SwitchVerdict.PROMOTE,
-        SwitchVerdict.REQUEST_ROLLOVER,
-        SwitchVerdict.REVERT,
-        SwitchVerdict.DELETE_OLD,
-    }
-)
-
 MOST_DETAIL = 500
 """Limit of the characters of a result's detail."""
 _WRITERS = 64
@@ -174,13 +163,6 @@ class LedgerOrders:
             SwitchVerdict.REVERT: self._revert,
             SwitchVerdict.DELETE_OLD: self._delete_old,
         }
-
-    def make_ready(self, source: str, target: str) -> None:
-        """Start the copier between two clusters. A failure is only logged here: the first copy reports it."""
-        try:
-            self.copiers.get(source, target).jvm.start()
-        except (UnreadError, NotConnectedError, UserError, JvmDiedError) as error:
-            _log.debug("the ledger copier is not ready yet", source=source, target=target, error=str(error))
 
     def carry_out(self, decision: SwitchDecision, is_allowed: Callable[[], bool] = lambda: True) -> SwitchLedger:
         """Try to carry out an order; every failure is a result. The next try goes on where this one ended.

@@ -15,6 +15,7 @@ from msgspec import structs
 from pydantic import ValidationError
 
 from connectors.bookkeeper.cluster import confirm_provenance, now_ms
+from connectors.bookkeeper.copy_journal import CopyJournal
 from connectors.pulsar.referrers import read_references
 from connectors.switching.clusters import ClusterSessions, time_limit
 from connectors.switching.registration import SwitchExecution
@@ -178,11 +179,8 @@ class SwitchReadings:
         found = self._sessions.find_ledgers(target, wanted)
         if found.problems:
             raise ValueError(f"ledgers of {target} cannot be read: {'; '.join(found.problems[:3])}")
-        pair = [self._sessions.read_cluster(name) for name in (source, target)]
-        journal = self._sessions.open_journal(*pair)
-        if journal is None:
-            unknown = next(each.name for each in pair if each.instance_id is None)
-            raise ValueError(f"the INSTANCEID of {unknown} cannot be read")
+        source_id, target_id = (self._sessions.identify(name)["instance_id"] for name in (source, target))
+        journal = CopyJournal(self._sessions.brokers, source=source_id, target=target_id)
         return confirm_provenance(found, journal)[0]
 
 

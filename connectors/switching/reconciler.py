@@ -10,7 +10,6 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -20,10 +19,10 @@ from typing import Any
 import structlog
 
 from connectors.switching.lease import HeldLease, SwitchExecutorMetrics, ZooKeeperLease
-from connectors.switching.ledger_orders import LEDGER_ORDERS, MOST_DETAIL, LedgerOrder, LedgerOrders
+from connectors.switching.ledger_orders import MOST_DETAIL, LedgerOrder, LedgerOrders
 from connectors.switching.readings import SwitchReadings
 from connectors.switching.registration import SwitchExecution
-from connectors.switching.registry import REGISTRY_ORDERS, Registry
+from connectors.switching.registry import Registry
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.decisions import Mode
 from policies.observations import Outcome, Reading
@@ -42,8 +41,6 @@ REQUESTED_COPIES = 4
 the journal while others are copied."""
 _UNREAD_SECONDS = 1.0
 """Time after which the directive is read again, if ZooKeeper does not answer."""
-_SHARED_SECONDS = 0.2
-"""Time for which copies share a reading of the directive's epoch."""
 _LONGEST_BACKOFF_SECONDS = 30.0
 _DELETION_BACKOFF_SECONDS = 6.0
 """Time from a deletion that failed to its result. The policy itself orders each deletion again."""
@@ -52,10 +49,8 @@ _GATHER_SECONDS = 1.0
 _NEVER = float("-inf")
 SOURCE = "headgate/switch-executor"
 _IDLE = ENDED | {SwitchStage.NONE, SwitchStage.DONE_WITH_FAILURES, SwitchStage.HOLD}
-_COPIES_FOLLOW = frozenset({SwitchStage.TRIGGERED, SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD})
-"""Stages in which the copier starts: it takes seconds, in which the brokers follow and the inventory is read."""
 _BEFORE_ROLLBACK = frozenset({SwitchStage.BUILD, SwitchStage.PROMOTE})
-_STAGES: Mapping[SwitchVerdict, frozenset[SwitchStage]] = {
+LEDGER_ORDERS: Mapping[SwitchVerdict, frozenset[SwitchStage]] = {
     SwitchVerdict.START_COPY: _BEFORE_ROLLBACK,
     SwitchVerdict.PROMOTE: frozenset({SwitchStage.PROMOTE}),
     SwitchVerdict.REQUEST_ROLLOVER: frozenset({SwitchStage.PROMOTE}),
@@ -63,10 +58,9 @@ _STAGES: Mapping[SwitchVerdict, frozenset[SwitchStage]] = {
     SwitchVerdict.REVERT: frozenset({SwitchStage.ROLLBACK}),
     SwitchVerdict.DELETE_OLD: frozenset({SwitchStage.CLEANUP}),
 }
-"""The stages in which an order is begun. An order of an earlier stage is void: the policy gives another one."""
+"""The orders about ledgers, with the stages in which each is begun. One of an earlier stage is void: the policy gives
+another one."""
 _NEEDS_INVENTORY = ENDED | {SwitchStage.HOLD, SwitchStage.DONE_WITH_FAILURES}
-
-Received = SwitchDecision | SwitchRecord
 
 _log = structlog.get_logger(__name__)
 
@@ -113,7 +107,7 @@ class SwitchReconciler:
         self._send_answer = send_answer
         self._metrics = metrics
         self._poll_seconds = settings.poll_interval.total_seconds()
-        self._inbox: SimpleQueue[Received] = SimpleQueue()
+        self._inbox: SimpleQueue[SwitchDecision | SwitchRecord] = SimpleQueue()
         self._answers: SimpleQueue[Reading] = SimpleQueue()
         self._answered_at = _NEVER
         self._woken = threading.Event()
@@ -127,15 +121,12 @@ class SwitchReconciler:
         self._open = 0
         """Number of orders about ledgers that are neither done nor void."""
         self._open_lock = threading.Lock()
-        self._places = threading.BoundedSemaphore(rules.copy_concurrency)
-        """Limits all work on ledgers except copies, which the copier itself limits."""
         self._polled_at = self._lease_published_at = self._inventory_at = _NEVER
         self._inventory: Future[bool] | None = None
         """The last inventory, which may take longer than the interval."""
-        self._epoch_read: tuple[float, int | None] = (_NEVER, None)
         self._failing: set[str] = set()
 
-    def receive(self, received: Received) -> None:
+    def receive(self, received: SwitchDecision | SwitchRecord) -> None:
         """Queue a decision; from any thread."""
         self._inbox.put(received)
         self._woken.set()
@@ -242,29 +233,25 @@ class SwitchReconciler:
             except Empty:
                 return
             if isinstance(received, SwitchRecord):
-                self._process_record(received, ledgers)
+                self._process_record(received)
             elif received.verdict in ORDERS and received.mode is Mode.ACTIVE and self._is_under_lease(received):
                 self._begin(received, ledgers, readings)
 
-    def _process_record(self, record: SwitchRecord, ledgers: Executor) -> None:
+    def _process_record(self, record: SwitchRecord) -> None:
         """Process the state of the switch. Its last stages need an inventory of the ledgers left in the old cluster."""
         is_new = self._record is None or self._record.verdict is not record.verdict
         if is_new and record.verdict in _NEEDS_INVENTORY:
             self._inventory_at = _NEVER
         limit = record.copy_bytes_per_second or 0
         if self._record is None or limit != (self._record.copy_bytes_per_second or 0):
-            self._ledger_orders.copiers.limit(limit)  # first, because later it would wait for the start of the JVM
-        if is_new and record.verdict in _COPIES_FOLLOW and self._lease is not None and record.source and record.target:
-            ledgers.submit(self._ledger_orders.make_ready, record.source, record.target)
+            self._ledger_orders.copiers.limit(limit)
         self._record = record
 
     def _begin(self, order: SwitchDecision, ledgers: Executor, readings: Executor) -> None:
         log = _log.debug if order.verdict in LEDGER_ORDERS else _log.info  # there may be 100,000 of them
         log("switch order", cluster=self._cluster, verdict=order.verdict.value, subject=order.subject, op=order.op)
         self._metrics.orders.labels(self._cluster, order.verdict.value).inc()
-        if order.verdict in REGISTRY_ORDERS:
-            self._registry_pending[order.subject] = order
-        elif order.verdict in LEDGER_ORDERS:
+        if order.verdict in LEDGER_ORDERS:
             work, version = self._ledgers[order.subject], (order.op, order.sequence)
             if version > work.newest:
                 work.newest = version
@@ -277,6 +264,8 @@ class SwitchReconciler:
             readings.submit(self._run_guarded, "precheck", publish)
         elif order.verdict is SwitchVerdict.TAKE_INVENTORY:
             self._inventory_order = order
+        else:
+            self._registry_pending[order.subject] = order
 
     def _write_registry(self) -> None:
         """Carry out pending orders about the registry. After a failure of ZooKeeper they stay pending."""
@@ -308,7 +297,7 @@ class SwitchReconciler:
         result = self._try_until_done(work, order)
         if result is None:
             # The policy waits for the result of each deletion, because it is irreversible.
-            if self._record is None or not self._is_kept(order, self._record):
+            if self._record is None or order.verdict is not SwitchVerdict.DELETE_OLD or not self._record.kept:
                 return
             detail = "an operator ended the clean-up before the deletion began"
             result = LedgerOrder(order).result(LedgerOutcome.FAILED, detail)
@@ -345,10 +334,9 @@ class SwitchReconciler:
         is_allowed = partial(self._is_allowed, work, order)
         details: dict[str, None] = {}
         for number in range(tries):
-            with nullcontext() if order.verdict is SwitchVerdict.START_COPY else self._places:
-                if not is_allowed():
-                    return None
-                result = self._ledger_orders.carry_out(order, is_allowed)
+            if not is_allowed():
+                return None
+            result = self._ledger_orders.carry_out(order, is_allowed)
             self._metrics.answers.labels(self._cluster, order.verdict.value, result.result.value).inc()
             details |= {result.detail: None} if result.detail else {}
             if result.result not in _TRIED_AGAIN:
@@ -376,7 +364,7 @@ class SwitchReconciler:
         the policy's record has arrived. While it cannot be read it is unknown, so the order waits.
         """
         while self._is_in_force(work, order):
-            if (epoch := self._read_epoch(order)) is not None:
+            if (epoch := self._registry.read_epoch()) is not None:
                 return epoch <= order.epoch
             self._ended.wait(_UNREAD_SECONDS)
         return False
@@ -385,24 +373,13 @@ class SwitchReconciler:
         is_newest = work.newest == (order.op, order.sequence)
         return is_newest and self._is_under_lease(order) and not self._ended.is_set() and not self._is_recalled(order)
 
-    def _read_epoch(self, order: SwitchDecision) -> int | None:
-        """Read the directive's epoch. Copies share a reading for a moment, because there are hundreds a second."""
-        (at, epoch), now = self._epoch_read, time.monotonic()
-        if order.verdict is not SwitchVerdict.START_COPY or epoch is None or now >= at + _SHARED_SECONDS:
-            epoch = self._registry.read_epoch()
-            self._epoch_read = (now, epoch)
-        return epoch
-
     def _is_recalled(self, order: SwitchDecision) -> bool:
         record = self._record
         if record is None or order.sequence > record.sequence:
             return False
-        is_past = record.verdict not in _STAGES.get(order.verdict, frozenset())
-        return is_past or bool(record.halted or record.paused or record.contested) or self._is_kept(order, record)
-
-    @staticmethod
-    def _is_kept(order: SwitchDecision, record: SwitchRecord) -> bool:
-        return order.verdict is SwitchVerdict.DELETE_OLD and record.kept
+        is_past = record.verdict not in LEDGER_ORDERS[order.verdict]
+        is_stopped = bool(record.halted or record.paused or record.contested)
+        return is_past or is_stopped or (order.verdict is SwitchVerdict.DELETE_OLD and record.kept)
 
     def _run_guarded(self, kind: str, work: Callable[[], bool | None]) -> bool:
         """Run work that is begun again later, log its error, and return whether it succeeded.

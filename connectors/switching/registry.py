@@ -7,7 +7,7 @@ docs/design/switching.md.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import unquote
 
 import msgspec
@@ -32,16 +32,15 @@ from connectors.zookeeper.json_znodes import (
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.observations import Outcome
 from policies.switching.decisions import SwitchDecision, SwitchVerdict
+from policies.switching.ledgers import Epoch, Name
 from policies.switching.readings import StatusAction, SwitchRegistry, SwitchStatus
 from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchProgress
-from policies.units import MAX_INT64
-
-_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
-_Epoch = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
 
 _ENTRY = TypeAdapter(RegistryEntry)
 _DIRECTIVE = TypeAdapter(Directive)
 _PROGRESS = TypeAdapter(SwitchProgress)
+_EPOCH: TypeAdapter[int] = TypeAdapter(Epoch)
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
 Document = TypeVar("Document")
 
 _log = structlog.get_logger(__name__)
@@ -50,42 +49,20 @@ _ORCHESTRATOR = f"{REGISTRY_ROOT}/orchestrator"
 _TRIES = 5
 """Attempts of a write. Another client rarely writes between our read and write; several times in a row is no chance."""
 
-REGISTRY_ORDERS = frozenset(
-    {
-        SwitchVerdict.WRITE_REGISTRY,
-        SwitchVerdict.REMOVE_REGISTRY,
-        SwitchVerdict.WRITE_DIRECTIVE,
-        SwitchVerdict.WRITE_STATUS,
-        SwitchVerdict.CLOSE_CLIENT,
-    }
-)
-
-
-class _Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster of legacy references."""
-
-    name: _Name
-
-
-class AtEpoch(msgspec.Struct, frozen=True, kw_only=True):
-    """The committed epoch, or the epoch of a permit to close a client."""
-
-    epoch: _Epoch
-
 
 @dataclass(frozen=True, slots=True)
 class _Content:
     """The znodes of the whole registry."""
 
     directive: Node[Directive] | None
-    committed: Node[AtEpoch] | None
-    bootstrap: Node[_Bootstrap] | None
+    committed: Node[int] | None
+    bootstrap: Node[str] | None
     entries: dict[str, Node[RegistryEntry]]
 
     @property
     def committed_epoch(self) -> int:
         """Epoch of the directive whose target became the active cluster."""
-        return 0 if self.committed is None else self.committed.value.epoch
+        return 0 if self.committed is None else self.committed.value
 
     def list_active(self, *, but: Sequence[str | None] = ()) -> list[str]:
         """Return the active clusters, except some."""
@@ -134,7 +111,7 @@ class Registry:
             cluster=self._cluster,
             outcome=Outcome.OK,
             clusters=tuple(node.value for node in content.entries.values()),
-            bootstrap=None if content.bootstrap is None else content.bootstrap.value.name,
+            bootstrap=None if content.bootstrap is None else content.bootstrap.value,
             directive=None if content.directive is None else content.directive.value,
             committed_epoch=content.committed_epoch,
         )
@@ -163,15 +140,20 @@ class Registry:
                 kept += [] if node is None else [node.value]
         return max(kept, key=lambda each: each.epoch, default=None)
 
-    def _get(self, path: str, shape: TypeAdapter[Document], **known: object) -> Node[Document] | None:
-        """Return a document that has a struct of the policy, with the fields that its content does not have."""
+    def _get(
+        self, path: str, shape: TypeAdapter[Document], *, field: str | None = None, **known: object
+    ) -> Node[Document] | None:
+        """Return a document as a struct of the policy, or one `field` of it.
+
+        `known` are the struct's fields that are no part of the document.
+        """
         node = self.nodes.get(path, dict[str, Any])
         if node is None:
             return None
+        content: Any = {**node.value, "version": node.version, **known}
+        document = msgspec.json.encode(content if field is None else content.get(field))
         try:
-            value = shape.validate_json(
-                msgspec.json.encode({**node.value, "version": node.version, **known}), strict=True
-            )
+            value = shape.validate_json(document, strict=True)
         except ValidationError as error:
             raise DamagedZnodeError(f"{path} is damaged: {first_problem(error)}") from None
         return Node(value, node.version, node.ephemeral_owner, node.czxid, node.mzxid)
@@ -179,8 +161,8 @@ class Registry:
     def read_permits(self) -> dict[str, int]:
         """Return the clusters whose clients brokers may close, each with the epoch of the permit."""
         folder = f"{REGISTRY_ROOT}/clients"
-        permits = ((name, self.nodes.get(f"{folder}/{name}", AtEpoch)) for name in self.nodes.children(folder))
-        return {unquote(name): permit.value.epoch for name, permit in permits if permit is not None}
+        permits = ((name, self._get(f"{folder}/{name}", _EPOCH, field="epoch")) for name in self.nodes.children(folder))
+        return {unquote(name): permit.value for name, permit in permits if permit is not None}
 
     def carry_out(self, order: SwitchDecision) -> SwitchStatus | None:
         """Carry out an order. Returns the result of a status; the next reading of the registry shows the others."""
@@ -226,7 +208,7 @@ class Registry:
         content, name = self._read_content(), wanted.name
         found, steps = content.entries.get(name), list[Step]()
         if content.bootstrap is None and bootstrap is not None:
-            steps.append(self._write_step(f"{REGISTRY_ROOT}/bootstrap", _Bootstrap(name=bootstrap), None))
+            steps.append(self._write_step(f"{REGISTRY_ROOT}/bootstrap", {"name": bootstrap}, None))
         if found is None or msgspec.structs.replace(found.value, version=wanted.version) != wanted:
             _require_version(name, found, wanted.version)
             if wanted.status is ClusterStatus.ACTIVE and (others := content.list_active(but=[name])):
@@ -244,7 +226,7 @@ class Registry:
             _require_version(name, found, version)
         if found.value.status is ClusterStatus.ACTIVE:
             raise ZnodeConflictError(f"{name} is active: it cannot be removed")
-        permit = self.nodes.get(_permit_path(name), AtEpoch)
+        permit = self._get(_permit_path(name), _EPOCH, field="epoch")
         return [
             delete(_entry_path(name), found.version),
             *([delete(_permit_path(name), permit.version)] if permit else []),
@@ -258,8 +240,8 @@ class Registry:
             return []
         if found is not None and found.value.epoch >= epoch:
             raise ZnodeConflictError(f"epoch {found.value.epoch} directs to {found.value.target}")
-        if committed is not None and committed.value.epoch >= epoch:
-            raise ZnodeConflictError(f"epoch {committed.value.epoch} is committed")
+        if committed is not None and committed.value >= epoch:
+            raise ZnodeConflictError(f"epoch {committed.value} is committed")
         return [self._write_step(f"{REGISTRY_ROOT}/directive", asdict(wanted), found)]
 
     @_committed
@@ -301,16 +283,16 @@ class Registry:
             elif status is ClusterStatus.ACTIVE:
                 steps.append(check(_entry_path(each), node.version))
         if commit_epoch is not None and committed < commit_epoch:
-            steps.append(create_or_put(f"{REGISTRY_ROOT}/committed", AtEpoch(epoch=commit_epoch), content.committed))
+            steps.append(create_or_put(f"{REGISTRY_ROOT}/committed", {"epoch": commit_epoch}, content.committed))
         return steps
 
     @_committed
     def allow_close(self, name: str, epoch: int) -> list[Step]:
         """Permit brokers to close their client of a cluster, as of an epoch; a permit of a later epoch stays."""
-        found = self.nodes.get(_permit_path(name), AtEpoch)
-        if found is not None and found.value.epoch >= epoch:
+        found = self._get(_permit_path(name), _EPOCH, field="epoch")
+        if found is not None and found.value >= epoch:
             return []
-        return [self._write_step(_permit_path(name), AtEpoch(epoch=epoch), found)]
+        return [self._write_step(_permit_path(name), {"epoch": epoch}, found)]
 
     @_committed
     def write_progress(self, progress: SwitchProgress) -> list[Step]:
@@ -334,7 +316,7 @@ class Registry:
         # entries are the new ones; the active cluster is right in both cases.
         self.nodes.catch_up(REGISTRY_ROOT)
         directive, committed = self._read_directives()
-        bootstrap = self.nodes.get(f"{REGISTRY_ROOT}/bootstrap", _Bootstrap)
+        bootstrap = self._get(f"{REGISTRY_ROOT}/bootstrap", _NAME, field="name")
         folder, entries = f"{REGISTRY_ROOT}/clusters", dict[str, Node[RegistryEntry]]()
         for child in self.nodes.children(folder):
             if (node := self._get(f"{folder}/{child}", _ENTRY, name=unquote(child))) is not None:
@@ -345,10 +327,10 @@ class Registry:
             raise ZnodeError(f"{REGISTRY_ROOT} is damaged: {active[0]} and {active[1]} are both active")
         return content
 
-    def _read_directives(self) -> tuple[Node[Directive] | None, Node[AtEpoch] | None]:
+    def _read_directives(self) -> tuple[Node[Directive] | None, Node[int] | None]:
         """Return the directive in force, and the committed epoch."""
         directive = self._get(f"{REGISTRY_ROOT}/directive", _DIRECTIVE)
-        return directive, self.nodes.get(f"{REGISTRY_ROOT}/committed", AtEpoch)
+        return directive, self._get(f"{REGISTRY_ROOT}/committed", _EPOCH, field="epoch")
 
 
 def _entry_path(name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from msgspec import structs
 
 from connectors.bookkeeper.cluster import FoundLedgers, confirm_provenance, now_ms
-from connectors.bookkeeper.copy_journal import CopiedLedger
+from connectors.bookkeeper.copy_journal import CopiedLedger, CopyJournal
 from connectors.pulsar.referrers import Inventory, read_references
 from connectors.switching.clusters import ClusterSessions, time_limit
 from connectors.switching.registry import Registry
@@ -120,9 +120,10 @@ class _SnapshotReader:
 
         The policy may have lost its checkpoint, so only the journal shows either.
         """
-        journal = self._sessions.open_journal(seen.source, seen.target)
-        if journal is None:
+        source, target = seen.source.instance_id, seen.target.instance_id
+        if source is None or target is None:
             return seen
+        journal = CopyJournal(self._sessions.brokers, source=source, target=target)
         try:
             if found.provenances:
                 ledgers, proved = confirm_provenance(found, journal)

@@ -120,14 +120,10 @@ class FakeLedgerOrders:
         self.copiers = self
         self.done: list[tuple[SwitchVerdict, int]] = []
         self.limits: list[int] = []
-        self.ready: list[tuple[str, str]] = []
         self.meanwhile: Callable[[], None] = lambda: None
         self.results: list[LedgerOutcome] = []
         """The results of the next tries."""
         self._ended = ended
-
-    def make_ready(self, source: str, target: str) -> None:
-        self.ready.append((source, target))
 
     def carry_out(self, decision: SwitchDecision, is_allowed: Callable[[], bool]) -> SwitchLedger:
         assert is_allowed()

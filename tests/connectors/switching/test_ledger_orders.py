@@ -60,7 +60,6 @@ class World:
     in_old: Ledger | None = CLOSED
     in_new: Ledger | None = CLOSED
     loaded_by: str | None = None
-    jvm_fails: Exception | None = None
     named: int = 7
     """Which ledger the references name."""
     asked: list[str] = field(default_factory=list)
@@ -103,15 +102,6 @@ class World:
             raise ZnodeError("/x: cannot be read")
         return frozenset(self.owners if ledger_id == self.named else ())
 
-    @property
-    def jvm(self) -> "World":
-        return self
-
-    def start(self) -> None:
-        self.asked.append("start")
-        if self.jvm_fails is not None:
-            raise self.jvm_fails
-
     def copy(self, ledger_id: int, *, new_id: bool = False) -> CopyResult:
         self.asked.append("copy anew" if new_id else "copy")
         if isinstance(self.copied, Exception):
@@ -125,13 +115,6 @@ class World:
 
     def find(self, _ledger_id: int) -> CopyRecord | None:
         return self.record
-
-
-@pytest.mark.parametrize("fails", [None, JvmDiedError("no Java")])
-def test_what_copies_is_started_ahead_and_where_that_fails_the_first_copy_will_say_so(fails: Exception | None) -> None:
-    world = World(jvm_fails=fails)
-    world.orders().make_ready("old", "new")
-    assert world.asked == ["start"]
 
 
 @for_each(

@@ -270,7 +270,7 @@ def test_an_inventory_that_is_not_whole_is_a_manifest_that_says_why(world: World
             said = "1 references cannot be read"
         case "a target without identity":
             world.sessions.servers["new"].write("/ledgers/INSTANCEID", b"")
-            said = "the INSTANCEID of new cannot be read"
+            said = "/ledgers/INSTANCEID: it is empty"
         case _:
             world.lose("new")
             said = "/ledgers/LAYOUT"

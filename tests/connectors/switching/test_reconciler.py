@@ -156,18 +156,6 @@ def test_how_much_may_be_copied_changes_while_it_runs() -> None:
     assert world.ledgers.limits == [0, 1000, 0]
 
 
-def test_what_copies_is_started_once_a_stage_while_the_brokers_follow_by_whoever_holds_the_lease() -> None:
-    world = World()
-    world.lease.held = None
-    world.reconcile(record(sequence=150, verdict=SwitchStage.TRIGGERED))
-    assert world.ledgers.ready == []
-    world.lease.held = HeldLease(3, "me")
-    stages = (SwitchStage.LIVE_DUAL_READ, SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD, SwitchStage.HOLD)
-    for number, stage in enumerate(stages):
-        world.reconcile(record(sequence=160 + number, verdict=stage))
-    assert world.ledgers.ready == [("old", "new")] * 2
-
-
 @pytest.mark.parametrize("why", [{"halted": "INV-2"}, {"paused": True}, {"contested": "epoch 9"}])
 def test_what_lies_ready_when_the_switch_stops_is_not_begun_until_it_is_ordered_again(why: dict[str, Any]) -> None:
     world = leader()
@@ -227,15 +215,6 @@ def test_nothing_is_written_under_an_old_epoch(epoch: int, is_begun: bool, verdi
     assert bool(world.ledgers.done) is is_begun
 
 
-def test_copies_share_a_reading_of_the_epoch_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconciler, "_SHARED_SECONDS", 3600)
-    world = World()
-    world.registry.epochs = [2, 3]
-    world.reconcile()
-    world.reconcile(order(COPY), order(COPY, sequence=301, op=8))
-    assert (len(world.ledgers.done), world.registry.epochs) == (2, [3])
-
-
 @pytest.mark.parametrize(("then", "is_begun"), [(2, True), (3, False)])
 def test_while_the_epoch_cannot_be_read_an_order_waits_and_is_not_lost(
     then: int, is_begun: bool, monkeypatch: pytest.MonkeyPatch
@@ -258,10 +237,7 @@ def test_a_deletion_that_an_operator_recalls_is_not_begun_and_is_reported() -> N
     assert (result["result"], "before the deletion began" in result["detail"]) == ("failed", True)
 
 
-@pytest.mark.parametrize(("verdict", "most"), [(COPY, 8), (SwitchVerdict.PROMOTE, 2)], ids=["copies", "all else"])
-def test_the_copier_is_asked_ahead_of_what_it_makes_at_once_and_of_all_else_no_more_is_under_way(
-    verdict: SwitchVerdict, most: int
-) -> None:
+def test_the_copier_is_asked_ahead_of_what_it_makes_at_once() -> None:
     world, stop, may_end, lock = World(), threading.Event(), threading.Event(), threading.Lock()
     under_way = peak = 0
 
@@ -279,14 +255,14 @@ def test_the_copier_is_asked_ahead_of_what_it_makes_at_once_and_of_all_else_no_m
     running.start()
     eventually("it has the lease", lambda: world.of(SwitchLease) or None)
     for number in range(20):
-        world.reconciler.receive(order(verdict, number, subject=f"c1/ledgers/{number}"))
-    eventually("as many as may be are under way", lambda: under_way >= most or None)
+        world.reconciler.receive(order(COPY, number, subject=f"c1/ledgers/{number}"))
+    eventually("as many as may be are under way", lambda: under_way >= 8 or None)
     may_end.set()
     eventually("all are done", lambda: len(world.results) == 20 or None)
     stop.set()
     world.reconciler.wake()
     running.join()
-    assert peak == most
+    assert peak == 8
 
 
 def directive(epoch: int) -> SwitchDecision:
