@@ -133,11 +133,10 @@ class Registry:
         kept = list[SwitchProgress]()
         for name in self.nodes.children(_ORCHESTRATOR):
             try:
-                node = self._get(f"{_ORCHESTRATOR}/{name}", _PROGRESS)
+                if (node := self._get(f"{_ORCHESTRATOR}/{name}", _PROGRESS)) is not None:
+                    kept.append(node.value)
             except DamagedZnodeError as error:
                 _log.warning("the progress of a switch cannot be used", detail=str(error))
-            else:
-                kept += [] if node is None else [node.value]
         return max(kept, key=lambda each: each.epoch, default=None)
 
     def _get(
