@@ -149,20 +149,6 @@ def test_a_directive_never_goes_back_however_many_write(opened: Open, tree: Kazo
 # --- the two statuses
 
 
-class Interference:
-    """Does something right before the next transaction."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> None:
-        commit = JsonZnodes.commit
-
-        def interfered(nodes: JsonZnodes, *steps: Step) -> bool:
-            monkeypatch.setattr(JsonZnodes, "commit", commit)
-            meanwhile()
-            return commit(nodes, *steps)
-
-        monkeypatch.setattr(JsonZnodes, "commit", interfered)
-
-
 class Note(msgspec.Struct, frozen=True):
     """Some document."""
 
@@ -240,46 +226,6 @@ def test_who_was_cut_off_for_longer_than_its_session_finds_that_it_holds_nothing
         assert other.renew() == HeldLease(2, "h2"), "who holds it no more takes it from nobody"
         other.release()
         assert paused.renew() == HeldLease(3, "h1")
-
-
-def test_a_release_that_comes_after_another_took_the_lease_takes_it_from_nobody(
-    zookeeper: ZooKeeper, opened: Open, tree: KazooClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slow, other = ZooKeeperLease(opened(), holder="h1"), ZooKeeperLease(opened(), holder="h2")
-    slow.renew()
-
-    def pause() -> None:
-        zookeeper.expire(tree.exists(HOLDER).ephemeralOwner)
-        assert other.renew() == HeldLease(2, "h2")
-
-    Interference(monkeypatch, pause)
-    with suppress(ZnodeError):
-        slow.release()
-
-    def release() -> bool:
-        slow.release()
-        return True
-
-    eventually("it has a session again", lambda: suppressed(release))
-    assert other.renew() == HeldLease(2, "h2")
-
-
-def test_a_token_whose_giving_was_not_answered_is_held_all_the_same(
-    opened: Open, tree: KazooClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lease = ZooKeeperLease(opened(), holder="h1")
-    put(tree, LEASE, b'{"token": 7, "holder": ""}')
-    commit = JsonZnodes.commit
-
-    def unanswered(nodes: JsonZnodes, *steps: Step) -> bool:
-        commit(nodes, *steps)
-        monkeypatch.setattr(JsonZnodes, "commit", commit)
-        raise ZnodeError("the connection was lost")
-
-    monkeypatch.setattr(JsonZnodes, "commit", unanswered)
-    with pytest.raises(ZnodeError):
-        lease.renew()
-    assert lease.renew() == HeldLease(8, "h1")
 
 
 # --- the agent

@@ -102,19 +102,24 @@ def test_a_root_that_is_not_there_is_the_settings_mistake(server: Server) -> Non
         read_cluster(server.reader(), "/elsewhere", "old")
 
 
-@pytest.mark.parametrize("value", [None, b"", b" \n", b"\xff\xfe"])
-def test_an_instance_id_that_cannot_be_told_is_unknown(server: Server, value: bytes | None) -> None:
+@for_each(
+    ("node", "value"),
+    [
+        *(("INSTANCEID", value) for value in (None, b"", b" \n", b"\xff\xfe")),
+        *(("LAYOUT", value) for value in (None, b"", b"\xff", b"2\norg.example.Own:1")),
+    ],
+)
+def test_what_cannot_be_told_is_unknown(node: str, value: bytes | None) -> None:
+    server = Server()
+    server.write("/ledgers/INSTANCEID", b"9f1c\n")
+    server.write("/ledgers/LAYOUT", LONG_LAYOUT)
     if value is None:
-        del server.tree["/ledgers/INSTANCEID"]
+        del server.tree[f"/ledgers/{node}"]
     else:
-        server.write("/ledgers/INSTANCEID", value)
-    assert read_cluster(server.reader(), ROOT, "old").instance_id is None
-
-
-@pytest.mark.parametrize("value", [b"", b"\xff", b"2\norg.example.Own:1"])
-def test_a_layout_that_cannot_be_served_is_unknown(server: Server, value: bytes) -> None:
-    server.write("/ledgers/LAYOUT", value)
-    assert read_layout(server.reader(), ROOT) is None
+        server.write(f"/ledgers/{node}", value)
+    found = read_cluster(server.reader(), ROOT, "old")
+    assert (found.instance_id, found.layout).count(None) == 1
+    assert (found.instance_id if node == "INSTANCEID" else read_layout(server.reader(), ROOT)) is None
 
 
 def test_what_cannot_be_read_is_no_verdict(server: Server) -> None:

@@ -31,6 +31,7 @@ def test_an_intent_is_found_again_as_it_was_written(journal: CopyJournal, server
     assert (intended.source, intended.target, intended.copied, intended.id_in_target) == (SOURCE, TARGET, None, LEDGER)
     assert intended.provenance == f"{SOURCE}/{intended.token}"
     assert ZNODE in server.tree
+    assert journal.intend(1).token != intended.token
 
 
 def test_an_earlier_intent_stands_with_its_token_and_its_id_in_the_target(journal: CopyJournal) -> None:
@@ -39,20 +40,12 @@ def test_an_earlier_intent_stands_with_its_token_and_its_id_in_the_target(journa
     assert first.id_in_target == 7
 
 
-def test_no_two_intents_have_one_token(journal: CopyJournal) -> None:
-    assert journal.intend(1).token != journal.intend(2).token
-
-
 def test_a_copy_that_was_found_equal_is_written_down_once(journal: CopyJournal, server: Server) -> None:
     completed = journal.complete(journal.intend(LEDGER), COPIED)
     assert journal.find(LEDGER) == completed
     writes = server.zxid
     assert journal.complete(completed, COPIED) == completed
     assert server.zxid == writes
-
-
-def test_where_its_folder_is_missing_an_intent_makes_it(journal: CopyJournal) -> None:
-    assert [journal.intend(each) for each in (1, 10**9)] == [journal.find(1), journal.find(10**9)]
 
 
 def test_what_others_changed_since_is_not_overwritten(journal: CopyJournal, server: Server) -> None:

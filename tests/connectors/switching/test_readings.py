@@ -348,15 +348,6 @@ def test_what_is_told_is_what_is_heard(references: list[Reference], existing: di
     assert (whole.target, whole.at_ms) == ("new", NOW_MS - 42)
 
 
-@given(REFERENCES, LEDGERS, st.data())
-def test_without_any_one_of_its_records_it_does_not_count(
-    references: list[Reference], existing: dict[int, Ledger], data: st.DataObject
-) -> None:
-    readings = told(references, existing)
-    del readings[data.draw(st.integers(0, len(readings) - 1))]
-    assert heard(readings) is None
-
-
 def test_the_manifest_comes_last_and_counts_all() -> None:
     *others, last = told([cursor(n) for n in range(2 * MAX_PART_LENGTH + 1)], {5: ledger(5)})
     assert isinstance(last, SwitchInventory)

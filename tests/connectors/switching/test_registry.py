@@ -2,21 +2,17 @@
 
 import json
 from typing import Any
-from urllib.parse import unquote
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from kazoo.exceptions import ConnectionLoss
 from msgspec.structs import replace
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
 from connectors.switching.reconciler import LEDGER_ORDERS
 from connectors.switching.registry import Registry
-from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError, quote_name
-from policies.observations import Outcome
+from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
 from policies.switching.decisions import ORDERS, SwitchVerdict
-from policies.switching.readings import StatusAction, SwitchRegistry, SwitchStatus
+from policies.switching.readings import StatusAction, SwitchStatus
 from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchProgress, SwitchStage
 from tests.cases import for_each
 from tests.connectors.switching.orders import order
@@ -241,11 +237,13 @@ def test_a_status_that_does_not_fit_is_refused_with_the_reason(
     assert (said and said.detail, world.registry.read()) == (detail, before)
 
 
-def test_a_cluster_that_is_active_already_is_committed_all_the_same() -> None:
+def test_a_status_of_which_no_version_is_known_is_compared_with_what_was_read() -> None:
     registry = World().registry
-    registry.write_directive(2, "old")
     registry.write_status("old", ClusterStatus.ACTIVE, 7, 2)
-    assert (registry.read().active(), registry.read().committed_epoch) == ("old", 2), "it needs no version"
+    assert (registry.read().active(), registry.read().committed_epoch) == ("old", 2), "it is active already"
+    registry.write_status("old", ClusterStatus.DEPRECATED, None)
+    registry.write_status("new", ClusterStatus.ACTIVE, None, 5)
+    assert registry.read().committed_epoch == 5
 
 
 def test_while_another_is_active_none_becomes_so_and_the_policy_hears_why() -> None:
@@ -277,13 +275,6 @@ def test_a_cluster_that_is_removed_takes_its_permit_along_and_the_active_one_sta
     assert (world.statuses(), world.registry.read_permits()) == ({"old": "active"}, {})
 
 
-def test_a_status_of_which_no_version_is_known_is_compared_with_what_was_read() -> None:
-    registry = World().registry
-    registry.write_status("old", ClusterStatus.DEPRECATED, None)
-    registry.write_status("new", ClusterStatus.ACTIVE, None, 5)
-    assert registry.read().committed_epoch == 5
-
-
 OTHERS = {SwitchVerdict.RUN_PRECHECK, SwitchVerdict.TAKE_INVENTORY, *LEDGER_ORDERS}
 
 
@@ -295,45 +286,3 @@ def test_while_zookeeper_is_away_an_order_is_to_be_tried_again(verdict: SwitchVe
     with pytest.raises(ZnodeError) as raised:
         world.carry_out(verdict, **(ENTRY | args))
     assert not isinstance(raised.value, ZnodeConflictError)
-
-
-def seen(directive: tuple[int, str] | None, committed: int, **statuses: str) -> SwitchRegistry:
-    written = None if directive is None else Directive(epoch=directive[0], target=directive[1])
-    clusters = tuple(
-        RegistryEntry(name=name, uri=f"zk://{name}", instance_id="i", root="/l", status=ClusterStatus(status))
-        for name, status in sorted(statuses.items())
-    )
-    return SwitchRegistry(
-        cluster="c1", outcome=Outcome.OK, clusters=clusters, directive=written, committed_epoch=committed
-    )
-
-
-@for_each(
-    ("registry", "active"),
-    [
-        (seen(None, 0), None),
-        (seen(None, 0, old="active", new="standby"), "old"),
-        (seen((1, "new"), 0, old="active", new="standby"), "new"),
-        (seen((2, "old"), 0, old="active", new="standby"), "old"),
-        (seen((1, "new"), 0, old="deprecated", new="standby"), "new"),
-        (seen((1, "new"), 1, old="deprecated", new="active"), "new"),
-        (seen((1, "other"), 1, old="deprecated", new="active"), "new"),
-        (seen((2, "old"), 1, old="deprecated", new="active"), "old"),
-    ],
-    ids=[
-        "nothing registered", "no switch yet", "hold", "switch rejected", "between the two statuses", "committed",
-        "a committed directive no longer counts", "back again",
-    ],
-)  # fmt: skip
-def test_brokers_write_to_the_directives_target_until_it_is_committed(
-    registry: SwitchRegistry, active: str | None
-) -> None:
-    assert registry.active() == active
-
-
-@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
-def test_any_name_is_one_part_of_a_path_and_comes_back(name: str) -> None:
-    part = quote_name(name)
-    assert unquote(part) == name
-    assert part not in (".", "..")
-    assert "/" not in part

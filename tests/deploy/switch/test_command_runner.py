@@ -8,7 +8,7 @@ from rich.console import Console
 
 from deploy.settings.application import Settings
 from deploy.switch.command_runner import CommandRunner, find_report, is_under_way
-from deploy.switch.loop_client import ExitStatus, Received
+from deploy.switch.loop_client import Received
 from policies.observations import Outcome
 from policies.switching.decisions import SwitchDecision, SwitchVerdict
 from policies.switching.readings import CommandName
@@ -78,10 +78,6 @@ def test_where_nobody_can_be_asked_nothing_is_done_without_yes(run: Any, monkeyp
         run(runner())
     with pytest.raises(UserError, match="bootstrap_servers is not set"):  # it went on to send
         run(runner(yes=True))
-
-
-def test_a_status_tells_a_program_how_a_command_ended() -> None:
-    assert (int(ExitStatus.ACCEPTED), int(ExitStatus.REJECTED), int(ExitStatus.NO_DECISION)) == (0, 1, 3)
 
 
 @for_each(

@@ -238,17 +238,18 @@ def decision(verdict: SwitchVerdict, subject: str, sequence: int = 1, **more: An
 START = command(CommandName.START, "s", target="new")
 
 
-def test_a_halt_that_a_command_leads_to_is_no_success() -> None:
-    decisions = (decision(SwitchVerdict.ADVANCE, "c1/switch"), decision(SwitchVerdict.HALT, "c1/switch", 2))
-    result = CommandResult(START, decisions)
-    assert result.exit_status is ExitStatus.REJECTED
-    assert printed(result).startswith("halt: ")
-
-
-def test_a_rejection_of_something_else_on_the_way_does_not_reject_the_command() -> None:
-    other = decision(SwitchVerdict.REJECT, "c1/ledgers/5", 2, code=RejectCode.COLLISION)
-    result = CommandResult(START, (decision(SwitchVerdict.ADVANCE, "c1/switch"), other))
-    assert (result.exit_status, result.refusal) == (ExitStatus.ACCEPTED, None)
+@for_each(
+    ("last", "ends"),
+    [
+        (decision(SwitchVerdict.HALT, "c1/switch", 2), ExitStatus.REJECTED),
+        (decision(SwitchVerdict.REJECT, "c1/ledgers/5", 2, code=RejectCode.COLLISION), ExitStatus.ACCEPTED),
+    ],
+    ids=["a halt is no success", "another rejection on the way"],
+)
+def test_what_else_a_command_leads_to_decides_how_it_ends(last: SwitchDecision, ends: ExitStatus) -> None:
+    result = CommandResult(START, (decision(SwitchVerdict.ADVANCE, "c1/switch"), last))
+    assert result.exit_status is ends
+    assert printed(result).startswith("halt: ") is (result.refusal is not None)
 
 
 def test_repeated_decisions_are_told_once_and_in_their_order() -> None:
@@ -267,8 +268,8 @@ def test_of_very_many_decisions_the_others_are_counted() -> None:
 
 
 def test_orders_of_a_shadow_policy_are_said_to_go_nowhere() -> None:
-    assert "no executor carries out these orders" in printed(asked(Loop(mode="shadow"), register("old")))
-    assert "nobody" not in printed(asked(Loop(), register("old")))
+    for mode, is_said in (("shadow", True), ("active", False)):
+        assert ("no executor carries out these orders" in printed(asked(Loop(mode=mode), register("old")))) is is_said
 
 
 def test_a_program_gets_everything() -> None:
