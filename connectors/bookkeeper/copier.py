@@ -10,7 +10,7 @@ a kill at any moment, the same call finds the existing copy and reports it.
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 
 import msgspec
@@ -91,40 +91,15 @@ COMPARED = ("length_bytes", "last_entry_id", "created_ms")
 """The source's facts that must be as they were when it was copied."""
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerCluster:
-    """A BookKeeper cluster, with its credentials."""
-
-    instance_id: str
-    """The content of its `INSTANCEID`."""
-    metadata_service_uri: str
-    """BookKeeper's address of the metadata, such as `zk+hierarchical://zk-1:2181;zk-2:2181/ledgers`."""
-    password: bytes = field(default=b"", repr=False)
-    """The password of its ledgers; Pulsar's managed ledgers have an empty one by default."""
-
-    def for_java(self, timeout_seconds: float) -> dict[str, object]:
-        """Return the settings of BookKeeper's client for it."""
-        # The client's own timeouts end first, with a reason; each of its requests may take several attempts.
-        seconds = max(1, round(timeout_seconds / 3))
-        properties = {
-            "metadataServiceUri": self.metadata_service_uri,
-            "zkTimeout": str(1000 * seconds),
-            "addEntryTimeoutSec": str(seconds),
-            "readEntryTimeoutSec": str(seconds),
-            # Pulsar's brokers use this protocol, too. Without protobuf, client and bookies do less work.
-            "useV2WireProtocol": "true",
-            "numIOThreads": "2",
-            "numWorkerThreads": "2",
-        }
-        return {"properties": properties, "password": base64.b64encode(self.password).decode()}
-
-
 class LedgerCopier:
     """Copies and deletes ledgers. Safe to use from many threads.
 
     Args:
         jvm: the JVM of the client, which belongs to this copier; close it. Its next use starts another one.
         journal: the journal of copies from this source to this target.
+        source_uri: BookKeeper's address of the source's metadata, such as
+            `zk+hierarchical://zk-1:2181;zk-2:2181/ledgers`; `target_uri` is the target's.
+        password: of the ledgers; Pulsar's managed ledgers have an empty one by default.
         replication: the copies' ensemble and quorums; None for those of the source.
         concurrency: number of ledgers to copy in parallel.
         window_bytes: bytes of a ledger to read at once, estimated by its entries so far; a copy holds two windows.
@@ -136,24 +111,25 @@ class LedgerCopier:
     def __init__(
         self,
         jvm: BookKeeperJvm,
-        source: LedgerCluster,
-        target: LedgerCluster,
         journal: CopyJournal,
+        source_uri: str,
+        target_uri: str,
         *,
+        password: bytes = b"",
         replication: CopyReplication | None = None,
         concurrency: int = CONCURRENCY,
         timeout: timedelta = timedelta(seconds=30),
         window_bytes: int = WINDOW_BYTES,
     ) -> None:
-        if source.instance_id == target.instance_id:
-            raise UserError(f"source and target are the same BookKeeper cluster ({source.instance_id}): name another.")
+        if journal.source == journal.target:
+            raise UserError(f"source and target are the same BookKeeper cluster ({journal.source}): name another.")
         self.jvm = jvm
         self.journal = journal
         self._sizes = replication.model_dump() if replication else {}
         seconds = timeout.total_seconds()
         jvm.settings = {
-            "source": source.for_java(seconds),
-            "target": target.for_java(seconds),
+            "source": _client_settings(source_uri, password, seconds),
+            "target": _client_settings(target_uri, password, seconds),
             "provenance_name": PROVENANCE,
             "timeout_ms": round(seconds * 1000),
             "window_bytes": window_bytes,
@@ -273,6 +249,23 @@ class LedgerCopier:
         if answer.status == "failed":
             raise answer.error()
         return answer
+
+
+def _client_settings(uri: str, password: bytes, timeout_seconds: float) -> dict[str, object]:
+    """Return the settings of BookKeeper's client of a cluster."""
+    # The client's own timeouts end first, with a reason; each of its requests may take several attempts.
+    seconds = max(1, round(timeout_seconds / 3))
+    properties = {
+        "metadataServiceUri": uri,
+        "zkTimeout": str(1000 * seconds),
+        "addEntryTimeoutSec": str(seconds),
+        "readEntryTimeoutSec": str(seconds),
+        # Pulsar's brokers use this protocol, too. Without protobuf, client and bookies do less work.
+        "useV2WireProtocol": "true",
+        "numIOThreads": "2",
+        "numWorkerThreads": "2",
+    }
+    return {"properties": properties, "password": base64.b64encode(password).decode()}
 
 
 def _without_mark(ledger: Ledger | None) -> Ledger | None:

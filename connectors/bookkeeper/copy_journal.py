@@ -77,8 +77,8 @@ class CopyJournal:
     def __init__(self, session: ZooKeeperSession, *, source: str, target: str) -> None:
         self._session = session
         self._nodes = JsonZnodes(session, "the journal of copies")
-        self._source = source
-        self._target = target
+        self.source = source
+        self.target = target
         self._both_ways, self._only_way_until = False, 0.0
 
     def find(self, ledger_id: int) -> CopyRecord | None:
@@ -89,7 +89,7 @@ class CopyJournal:
         found = self._nodes.get(self._node(ledger_id), CopyRecord)
         if found is None:
             return None
-        if ((record := found.value).source, record.target) != (self._source, self._target):
+        if ((record := found.value).source, record.target) != (self.source, self.target):
             raise OtherSourceError(
                 f"ledger {ledger_id} of {record.target} is journalled as a copy from {record.source}"
             )
@@ -102,7 +102,7 @@ class CopyJournal:
         """
         token, path = secrets.token_hex(_TOKEN_BYTES), self._node(ledger_id)
         record = CopyRecord(
-            ledger_id=ledger_id, source=self._source, target=self._target, token=token, target_id=target_id
+            ledger_id=ledger_id, source=self.source, target=self.target, token=token, target_id=target_id
         )
         if not self._nodes.commit(create(path, record)):
             if (found := self.find(ledger_id)) is not None:
@@ -139,15 +139,15 @@ class CopyJournal:
         as `find` does.
         """
         if not self._both_ways and time.monotonic() >= self._only_way_until:
-            self._both_ways = bool(self._nodes.children(f"{COPIES}/{self._source}"))
+            self._both_ways = bool(self._nodes.children(f"{COPIES}/{self.source}"))
             self._only_way_until = time.monotonic() + _ONLY_WAY_SECONDS
         if not self._both_ways:
             return False
         try:
-            record = CopyJournal(self._session, source=self._target, target=self._source).find(ledger_id)
+            record = CopyJournal(self._session, source=self.target, target=self.source).find(ledger_id)
         except OtherSourceError:
             return False
         return record is not None and record.copied is not None and record.target_id is None
 
     def _node(self, ledger_id: int) -> str:
-        return f"{COPIES}/{self._target}{path_of(Layout.LONG_HIERARCHICAL, ledger_id)}"
+        return f"{COPIES}/{self.target}{path_of(Layout.LONG_HIERARCHICAL, ledger_id)}"

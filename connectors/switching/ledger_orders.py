@@ -15,7 +15,6 @@ from msgspec import structs
 from connectors.bookkeeper.cluster import NOT_OURS
 from connectors.bookkeeper.copier import (
     COMPARED,
-    LedgerCluster,
     LedgerCopier,
     NotPossibleError,
     NotRecordedError,
@@ -88,13 +87,13 @@ class LedgerCopiers:
                 copier.jvm.close()
 
     def _make(self, source: str, target: str, password: bytes) -> LedgerCopier:
-        pair = [self._sessions.identify(name) for name in (source, target)]
-        one, other = (LedgerCluster(each["instance_id"], each["uri"], password) for each in pair)
+        one, other = (self._sessions.identify(name) for name in (source, target))
         copier = LedgerCopier(
             self._make_jvm(),
-            one,
-            other,
-            CopyJournal(self._sessions.brokers, source=one.instance_id, target=other.instance_id),
+            CopyJournal(self._sessions.brokers, source=one["instance_id"], target=other["instance_id"]),
+            one["uri"],
+            other["uri"],
+            password=password,
             replication=self._settings.replication,
             concurrency=self._concurrency,
             timeout=self._settings.copy_timeout,

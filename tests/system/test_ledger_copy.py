@@ -17,7 +17,7 @@ import pytest
 from msgspec import structs
 
 from connectors.bookkeeper import gateway
-from connectors.bookkeeper.copier import CONCURRENCY, CopyResult, LedgerCluster, LedgerCopier
+from connectors.bookkeeper.copier import CONCURRENCY, CopyResult, LedgerCopier
 from connectors.bookkeeper.copy_journal import PROVENANCE, CopyJournal
 from connectors.bookkeeper.gateway import BookKeeperJvm
 from connectors.switching.reconciler import REQUESTED_COPIES
@@ -67,25 +67,24 @@ class Two:
     jvm: BookKeeperJvm
     session: ZooKeeperSession
 
-    def cluster(self, servers: str) -> LedgerCluster:
+    def instance(self, servers: str) -> str:
         with self.zookeeper.client() as client:
-            path = "/" + servers.partition("/")[2]
-            instance = client.get(f"{path}/ledgers/INSTANCEID")[0].decode()
-        return LedgerCluster(instance, f"zk+hierarchical://{servers}/ledgers")
+            return str(client.get(f"/{servers.partition('/')[2]}/ledgers/INSTANCEID")[0].decode())
+
+    def uris(self) -> tuple[str, str]:
+        return f"zk+hierarchical://{self.old}/ledgers", f"zk+hierarchical://{self.new}/ledgers"
 
     @contextmanager
     def copier(self, **options: Any) -> Iterator[LedgerCopier]:
         """A copier in the JVM of all; one with other options than those before it needs a new JVM."""
-        source, target = self.cluster(self.old), self.cluster(self.new)
         if options:
             self.jvm.close()
-        yield LedgerCopier(self.jvm, source, target, self.journal(), **{"timeout": TIMEOUT, **options})
+        yield LedgerCopier(self.jvm, self.journal(), *self.uris(), **{"timeout": TIMEOUT, **options})
         if options:
             self.jvm.close()
 
     def journal(self) -> CopyJournal:
-        source, target = (self.cluster(each).instance_id for each in (self.old, self.new))
-        return CopyJournal(self.session, source=source, target=target)
+        return CopyJournal(self.session, source=self.instance(self.old), target=self.instance(self.new))
 
     def tree(self, servers: str) -> dict[str, tuple[bytes, Any]]:
         """Every znode of a cluster's metadata, with its data and all of its stat."""
@@ -165,7 +164,7 @@ def test_ledgers_are_copied_byte_for_byte_and_the_source_is_not_touched(two: Two
         assert two.ledgers.read(two.new, each) == entries
         assert len(entries) == len(some_entries(number))
         copied = two.ledgers.custom_metadata(two.new, each)
-        assert copied.pop(PROVENANCE).startswith(two.cluster(two.old).instance_id.encode() + b"/")
+        assert copied.pop(PROVENANCE).startswith(two.instance(two.old).encode() + b"/")
         assert copied == custom
     assert again == {EXISTS}
     assert all(r.source == replace_created(r.target, r.source) for r in results)
@@ -287,8 +286,7 @@ def test_a_large_ledger_needs_little_memory(two: Two, ledger_id: int, tmp_path: 
     entries = [b"s" * 10] * 20 + [secrets.token_bytes(MEBIBYTE) for _ in range(40)]
     two.ledgers.write(two.old, ledger_id, entries)
     jvm = BookKeeperJvm(find_java(), two.jars, tmp_path, heap_mebibytes=32)
-    source, target = two.cluster(two.old), two.cluster(two.new)
-    copier = LedgerCopier(jvm, source, target, two.journal(), timeout=TIMEOUT, window_bytes=2 * MEBIBYTE)
+    copier = LedgerCopier(jvm, two.journal(), *two.uris(), timeout=TIMEOUT, window_bytes=2 * MEBIBYTE)
     try:
         assert copy(copier, ledger_id) == COPIED
     finally:
@@ -377,7 +375,7 @@ def test_a_copy_under_a_new_id_leaves_the_foreign_ledger_of_the_old_id_alone(two
         assert two.ledgers.make(two.new, []) == made + 1, "from its generator"
         assert two.ledgers.read(two.new, made) == [b"1"]
         copied = two.ledgers.custom_metadata(two.new, made)
-        assert copied.pop(PROVENANCE).startswith(two.cluster(two.old).instance_id.encode() + b"/")
+        assert copied.pop(PROVENANCE).startswith(two.instance(two.old).encode() + b"/")
         assert copied == custom
         assert delete(copier, ledger_id, own=True) == DELETED
         assert delete(copier, ledger_id, own=True) == UNRECORDED
