@@ -2,14 +2,13 @@
 
 import json
 import sys
-from bisect import bisect_right
 from codecs import BOM_UTF8
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
-from operator import attrgetter
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,20 +71,24 @@ def _parse_record(line: bytes) -> Record | None:
         return None
 
 
-# The decisions in force over time in replays, by subject, under one or two settings, and where they differ. Pure.
+# What was in force over time in a replay, by subject, or where two replays differ. Pure.
 
 SETTINGS, AGAINST = "settings", "against"
 _INSTANT = timedelta(milliseconds=1)
 """The last decision is in force, too: this is its shown length."""
+_STYLES = ("green", "yellow", "dark_orange", "red")
+
+Subject = tuple[str, str, str]
+"""Cluster, policy, and the kind of decision with its subject."""
 
 
 class Span(NamedTuple):
-    """A decision that was in force for a while."""
+    """A decision that was in force for a while, or a difference that lasted for a while."""
 
     start: datetime
     end: datetime
     label: str
-    """The decision in a few words: ``0.75 · soft_limit``, ``firing``."""
+    """The decision in a few words: ``0.75 · soft_limit``, ``critical``; of a difference, those of both sides."""
     sentence: str
     """The first decision's explanation."""
     level: float
@@ -97,79 +100,51 @@ class Span(NamedTuple):
         return self.end - self.start
 
 
-class Lane(NamedTuple):
-    """The course of one subject."""
-
-    policy: str
-    cluster: str
-    about: str
-    """The kind of decision and its subject."""
-    courses: Mapping[str, tuple[Span, ...]]
-    """The course of each side: `settings`, and `against` when two are compared."""
-
-    @property
-    def differs(self) -> timedelta:
-        """The time during which the two sides differed."""
-        return sum((span.length for span in self.differences()), timedelta())
-
-    def differences(self) -> list[Span]:
-        """Return the times when both sides differ, each with both labels; empty with one side."""
-        if AGAINST not in self.courses:
-            return []
-        ours, theirs = self.courses[SETTINGS], self.courses[AGAINST]
-        edges = sorted({edge for span in (*ours, *theirs) for edge in (span.start, span.end)})
-        found: list[Span] = []
-        for start, end in pairwise(edges):
-            one, other = _span_at(ours, start), _span_at(theirs, start)
-            if (one and one.label) == (other and other.label):
-                continue
-            label = f"{one.label if one else 'nothing'} instead of {other.label if other else 'nothing'}"
-            if found and found[-1].end == start and found[-1].label == label:
-                found[-1] = found[-1]._replace(end=end)
-            else:
-                found.append(Span(start, end, label, one.sentence if one else "", 0.0))
-        return found
-
-
-def lanes(sides: Mapping[str, Sequence[Decision]], end: datetime | None = None) -> list[Lane]:
-    """Return the courses of all subjects, ordered by cluster, policy and subject.
+def courses(sides: Mapping[str, Sequence[Decision]], end: datetime | None = None) -> dict[Subject, list[Span]]:
+    """Return the spans of each subject, in order; with two sides, those in which they differ.
 
     `sides` are the decisions by `SETTINGS` and perhaps `AGAINST`; the last one lasts until `end`, at least a moment.
     """
-    last = max((d.decided_at for decisions in sides.values() for d in decisions), default=None)
-    if last is None:
-        return []
-    until = max(last + _INSTANT, end or last)
-    by_subject: defaultdict[tuple[str, str, str, str], dict[str, list[Decision]]] = defaultdict(dict)
-    for side, decisions in sides.items():
-        for decision in decisions:
-            key = (decision.cluster, decision.policy, decision.event_type, decision.record_key())
-            by_subject[key].setdefault(side, []).append(decision)
-    return [
-        Lane(policy, cluster, _describe_key(kind, key), {side: _course(found.get(side, ()), until) for side in sides})
-        for (cluster, policy, kind, key), found in sorted(by_subject.items())
-    ]
+    moments = sorted(
+        ((d.decided_at, _describe_subject(d), side, d) for side, decisions in sides.items() for d in decisions),
+        key=itemgetter(0, 1),
+    )
+    until = max(moments[-1][0] + _INSTANT, end or moments[-1][0]) if moments else None
+    found, now = defaultdict[Subject, list[Span]](list), defaultdict[Subject, dict[str, Decision]](dict)
+    for (at, subject), decided in groupby(moments, key=itemgetter(0, 1)):
+        now[subject] |= {side: decision for *_, side, decision in decided}
+        spans, ours = found[subject], now[subject].get(SETTINGS)
+        labels = [_label(now[subject].get(side)) for side in sides]
+        label = labels[0]
+        if len(labels) > 1:
+            label = None if labels[0] == labels[1] else " instead of ".join(each or "nothing" for each in labels)
+        if spans and spans[-1].end == until:
+            if spans[-1].label == label:
+                continue
+            spans[-1] = spans[-1]._replace(end=at)
+        if label is not None and until is not None:
+            spans.append(Span(at, until, label, ours.explanation if ours else "", _level(ours)))
+    return {subject: found[subject] for subject in sorted(found) if found[subject]}
 
 
-def _course(decisions: Iterable[Decision], until: datetime) -> tuple[Span, ...]:
-    spans: list[Span] = []
-    for decision in decisions:
-        factor = getattr(decision, "factor", None)
-        if isinstance(decision, Alert):
-            is_over = decision.status is AlertStatus.RESOLVED
-            label = str(decision.status.value if is_over else decision.severity.value)
-        else:
-            label = f"{decision.verdict if factor is None else show_number(factor)} · {decision.reason}"
-        if spans and spans[-1].label == label:
-            continue
-        if spans:
-            spans[-1] = spans[-1]._replace(end=decision.decided_at)
-        spans.append(Span(decision.decided_at, until, label, decision.explanation, _level(decision)))
-    # Leave out decisions that ended in the instant in which they began, and resolved alerts.
-    return tuple(span for span in spans if span.start < span.end and span.label != AlertStatus.RESOLVED.value)
+def _describe_subject(decision: Decision) -> Subject:
+    about = f"{decision.event_type.split('.')[1]} of {decision.record_key()}"
+    if isinstance(decision, Alert):
+        about = f"{decision.alert} of {decision.subject}"
+    return decision.cluster, decision.policy, about
 
 
-def _level(decision: Decision) -> float:
+def _label(decision: Decision | None) -> str | None:
+    """Return a decision in a few words; None if nothing is in force."""
+    if decision is None or (isinstance(decision, Alert) and decision.status is AlertStatus.RESOLVED):
+        return None
+    if isinstance(decision, Alert):
+        return str(decision.severity.value)
+    factor = getattr(decision, "factor", None)
+    return f"{decision.verdict if factor is None else show_number(factor)} · {decision.reason}"
+
+
+def _level(decision: Decision | None) -> float:
     if isinstance(decision, Alert):
         severities = list(type(decision.severity))
         return (severities.index(decision.severity) + 1) / len(severities)
@@ -177,39 +152,23 @@ def _level(decision: Decision) -> float:
     return 0.0 if factor is None else 1.0 - float(factor)
 
 
-def _describe_key(event_type: str, key: str) -> str:
-    if event_type == Alert.event_type:
-        _, alert, subject = key.split("/", 2)
-        return f"{alert} of {subject}"
-    return f"{event_type.split('.')[1]} of {key}"
-
-
-def _span_at(course: Sequence[Span], instant: datetime) -> Span | None:
-    index = bisect_right(course, instant, key=attrgetter("start")) - 1
-    return course[index] if index >= 0 and instant < course[index].end else None
-
-
-_STYLES = ("green", "yellow", "dark_orange", "red")
-
-
-def timeline_view(found: Sequence[Lane]) -> RenderableType:
-    """Show the course of each subject; when two are compared, only where they differ, and for how long."""
-    is_compared = any(AGAINST in lane.courses for lane in found)
-    shown = [lane for lane in found if not is_compared or lane.differs]
-    if not shown:
+def timeline_view(found: Mapping[Subject, Sequence[Span]], *, is_compared: bool) -> RenderableType:
+    """Show the course of each subject; when two are compared, where they differ, and for how long."""
+    if not found:
         return "Both decide the same throughout." if is_compared else "Nothing is decided."
-    return Group(*(part for lane in shown for part in _lane_rows(lane, is_compared)))
+    return Group(*(part for subject, spans in found.items() for part in _course_rows(subject, spans, is_compared)))
 
 
-def _lane_rows(lane: Lane, is_compared: bool) -> Iterator[RenderableType]:
-    head = Text(f"{lane.cluster} · {lane.policy} · {lane.about}", style="bold")
+def _course_rows(subject: Subject, spans: Sequence[Span], is_compared: bool) -> Iterator[RenderableType]:
+    head = Text(" · ".join(subject), style="bold")
     if is_compared:
-        head.append(f"   differs for {human_seconds(lane.differs.total_seconds())}", style="bold yellow")
+        differs = sum((span.length for span in spans), timedelta())
+        head.append(f"   differs for {human_seconds(differs.total_seconds())}", style="bold yellow")
     yield head
     table = Table(box=None, pad_edge=False, show_header=False)
     for column in ("from", "for", "what"):
         table.add_column(column, overflow="fold", no_wrap=column != "what")
-    for span in lane.differences() if is_compared else lane.courses[SETTINGS]:
+    for span in spans:
         what = Text(span.label)
         if not is_compared:
             what.stylize(_STYLES[min(3, round(3 * span.level))])
@@ -264,7 +223,8 @@ def replay_to_stdout(
     decided = {side: list(replay.run(events, until)) for side, replay in replays.items()}
     _print_rejected(replays.values())
     if timeline:
-        SafeConsole(highlight=False).print(timeline_view(lanes(decided, until)))
+        view = timeline_view(courses(decided, until), is_compared=against is not None)
+        SafeConsole(highlight=False).print(view)
     else:
         _print_lines(map(json.dumps, differences(decided[SETTINGS], decided[AGAINST])))
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from deploy.whatif import AGAINST, SETTINGS, Lane, lanes, timeline_view
+from deploy.whatif import AGAINST, SETTINGS, Span, Subject, courses, timeline_view
 from policies.decisions import Decision
 from streaming.host import PolicyHost
 from streaming.replay import Recorded, Replay
@@ -32,41 +32,43 @@ def decided(settings: dict[str, Any], *observations: Any) -> list[Decision]:
     return list(Replay(PolicyHost({"throttle": throttle(settings)})).run(records))
 
 
-def compared(*observations: Any) -> list[Lane]:
-    return lanes({SETTINGS: decided(LOOSE, *observations), AGAINST: decided(STRICT, *observations)}, at(180))
+def compared(*observations: Any) -> dict[Subject, list[Span]]:
+    return courses({SETTINGS: decided(LOOSE, *observations), AGAINST: decided(STRICT, *observations)}, at(180))
 
 
-def shown(found: list[Lane], width: int = 100) -> str:
-    console = Console(width=width, record=True, file=io.StringIO())
-    console.print(timeline_view(found))
+def of(found: dict[Subject, list[Span]], part: str) -> list[Span]:
+    """The only course whose subject has this part."""
+    (spans,) = (spans for (_, _, about), spans in found.items() if part in about)
+    return spans
+
+
+def shown(found: dict[Subject, list[Span]], *, is_compared: bool = True) -> str:
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(timeline_view(found, is_compared=is_compared))
     return console.export_text()
 
 
 def test_a_course_says_what_was_in_force_from_when_to_when() -> None:
-    factor = next(lane for lane in lanes({SETTINGS: decided(LOOSE, *EVENING)}, at(180)) if "factor" in lane.about)
-    assert [(span.start, span.end, span.label) for span in factor.courses[SETTINGS]] == [
+    found = courses({SETTINGS: decided(LOOSE, *EVENING)}, at(180))
+    assert [(span.start, span.end, span.label) for span in of(found, "factor")] == [
         (at(0), at(1), "1 · initial"),
         (at(1), at(60), "1 · above_limits"),
         (at(60), at(120), "0 · hard_limit"),
         (at(120), at(180), "1 · above_limits"),
     ]
+    assert [(s.start, s.end, s.label) for s in of(found, "volume-below-hard")] == [(at(60), at(120), "critical")]
 
 
 def test_what_is_decided_last_is_shown_though_nothing_comes_after_it() -> None:
-    found = lanes({SETTINGS: decided(LOOSE, *EVENING[:3])})
-    courses = {lane.about: [(s.start, s.label) for s in lane.courses[SETTINGS]] for lane in found}
-    assert courses["throttle-factor of payments"][-1] == (at(60), "0 · hard_limit")
-    assert courses["volume-below-hard-limit of payments/3/data/a"] == [(at(60), "critical")]
-
-
-def test_an_alert_lasts_from_its_firing_to_its_end() -> None:
-    (alert,) = (lane for lane in lanes({SETTINGS: decided(LOOSE, *EVENING)}) if "volume-below-hard" in lane.about)
-    assert [(span.start, span.end, span.label) for span in alert.courses[SETTINGS]] == [(at(60), at(120), "critical")]
+    found = courses({SETTINGS: decided(LOOSE, *EVENING[:3])})
+    last = found["payments", "throttle", "throttle-factor of payments"][-1]
+    assert (last.start, last.label) == (at(60), "0 · hard_limit")
+    (alert,) = found["payments", "throttle", "volume-below-hard-limit of payments/3/data/a"]
+    assert (alert.start, alert.label) == (at(60), "critical")
 
 
 def test_differences_say_from_when_and_for_how_long() -> None:
-    lane = next(lane for lane in compared(*SLOW) if "factor" in lane.about)
-    assert [(s.start, s.length, s.label) for s in lane.differences()] == [
+    assert [(s.start, s.length, s.label) for s in of(compared(*SLOW), "factor")] == [
         (at(60), timedelta(seconds=60), "1 · above_limits instead of 0.5 · soft_limit")
     ]
     assert "differs for 60 s" in shown(compared(*SLOW))
@@ -75,18 +77,17 @@ def test_differences_say_from_when_and_for_how_long() -> None:
 def test_where_nothing_differs_that_is_said() -> None:
     same = compared(members(0, 3), log_dirs(1, 3, 60 * GB))
     assert shown(same) == "Both decide the same throughout.\n"
-    assert shown(lanes({SETTINGS: []})) == "Nothing is decided.\n"
+    assert shown(courses({SETTINGS: []}), is_compared=False) == "Nothing is decided.\n"
 
 
 @given(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 40)), min_size=1, max_size=12))
-def test_the_time_that_differs_is_that_of_the_differences_and_fits_the_range(course: list[tuple[int, int]]) -> None:
+def test_differences_follow_each_other_and_each_lasts(course: list[tuple[int, int]]) -> None:
     seconds, observations = 0, [members(0, 3)]
     for wait, free in course:
         seconds += wait
         observations.append(log_dirs(seconds, 3, free * GB))
-    for lane in compared(*observations):
-        spans = lane.differences()
-        assert lane.differs == sum((span.length for span in spans), timedelta())
+    for spans in compared(*observations).values():
+        assert all(span.start < span.end for span in spans)
         assert all(one.end <= other.start for one, other in pairwise(spans))
 
 
