@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 from typing import Any
 
 import typer
@@ -83,8 +82,6 @@ class InForceReader(AbstractContextManager["InForceReader"]):
 View = Callable[[DecisionsInForce, datetime], RenderableType]
 _AHEAD = timedelta(minutes=1)
 """How far another machine's clock may be ahead of this one's."""
-_SOME = 10
-"""At most this many subjects are named where none is similar."""
 AsJson = Callable[[DecisionsInForce], list[dict[str, Any]]]
 
 
@@ -168,7 +165,7 @@ def show_alerts(settings: Settings, shown: Shown, *, resolved: bool) -> None:
 def show_explanation(settings: Settings, subject: str, at: datetime | None, *, as_json: bool) -> None:
     """Print the reasons for the decisions about a subject that were in force at an instant.
 
-    Raises UserError if nothing was decided about it in the day before; the message names similar subjects.
+    Raises UserError if nothing was decided about it in the day before; the message names a similar subject.
     """
     now = datetime.now(UTC)
     if at is not None and at > now + _AHEAD:
@@ -176,9 +173,8 @@ def show_explanation(settings: Settings, subject: str, at: datetime | None, *, a
     audit = Audit(settings.loop_kafka(), settings.topics.prefix, subject, at or now)
     found = audit.explain()
     if not found:
-        near, some = get_close_matches(subject, audit.subjects, n=3, cutoff=0.4), sorted(audit.subjects)[:_SOME]
-        like = f"; similar subjects: {', '.join(near)}" if near else f"; subjects: {', '.join(some)}" if some else ""
         before = f" {format_instant(at)}" if at is not None else ""
+        like = suggest(subject, sorted(audit.subjects))
         raise UserError(f"nothing was decided about {subject} in the day before{before}{like}")
     console = SafeConsole(highlight=False)
     if at is None:

@@ -63,7 +63,7 @@ def _answers_questions(folder: Path, *, second: list[str], first: int) -> None:
     explained = json.loads(explain.out)
     assert explained["decision"]["explanation"].startswith("Producers of embedded")
     assert [o["id"] for o in explained["observations"]] == explained["decision"]["evidence"]
-    assert (mistaken.status, "similar subjects: embedded" in mistaken.out + mistaken.err) == (2, True), mistaken
+    assert (mistaken.status, "did you mean embedded?" in mistaken.out + mistaken.err) == (2, True), mistaken
     assert (refused.status, str(first) in refused.out + refused.err) == (2, True), refused
     assert not [each for each in asked if "Traceback" in each.out + each.err]
 
