@@ -112,8 +112,8 @@ def plan_lines(plan: Plan, report: SwitchPrecheck) -> Iterator[RenderableType]:
         table.add_row("not readable", counted(plan["unread"], "ledger"), "they stay behind")
     speed = f"{rates['ledgers_per_second']:g} ledgers, {human_bytes(rates['bytes_per_second'])} a second"
     table.add_row("rate", speed, "measured on two busy cores")
-    live = "not known" if plan["brokers"] is None else counted(len(plan["brokers"]), "live broker")
-    table.add_row("brokers that must follow", live, "")
+    live = "not known" if plan["brokers"] is None else str(len(plan["brokers"]))
+    table.add_row("live brokers", live, "they follow at once")
     for what, name in (("rollback until", "rollback_window_seconds"), ("clean-up from", "cleanup_after_seconds")):
         table.add_row(what, f"{human_seconds(plan[name])} after going live", "")
     yield table

@@ -90,7 +90,7 @@ def test_a_znode_with_a_right_too_little_fails_with_the_reason(
     put(tree, CURSOR, cursor(7))
     version = tree.get(CURSOR)[1].version
     tree.set_acls(CURSOR, [make_acl("world", "anyone", admin=True, **{may: True})])
-    assert to_new(references) == Attribution(LedgerOutcome.FAILED, detail=f"{CURSOR}: its ACL does {detail}")
+    assert to_new(references) == Attribution(LedgerOutcome.FAILED, detail=f"{CURSOR}: its ACL {detail}")
     assert tree.exists(CURSOR).version == version
     if may == "read":
         assert references.read_owners([CURSOR], LedgerKind.CURSOR, 7) == {None}
