@@ -72,15 +72,14 @@ def overview(cluster: str, judged: Sequence[PlacementJudgement]) -> Table:
     return table
 
 
-def bookie_table(judged: PlacementJudgement, membership: BookieMembership, settings: IsolationSettings) -> Table:
+def bookie_table(judged: PlacementJudgement, membership: BookieMembership) -> Table:
     """Make a table with one row for each bookie: whether it is a candidate, and why."""
     title = f"{judged.namespaces[0]} by the rules `{judged.rules}`, ensemble of {judged.ensemble_size}"
     table = Table("bookie", "group", "in", "why", title=title, title_justify="left")
-    affinity = judged.affinity or None
-    tiers = classify(judged.rules, membership, affinity, judged.ensemble_size, settings.unaffine)
+    tiers = classify(judged.placed, judged.rules, membership, judged.affinity)
     order: list[Tier | Exclusion] = [*Tier, *Exclusion]
     for bookie, why in sorted(tiers.items(), key=lambda row: (order.index(row[1]), row[0])):
-        groups = ", ".join(sorted(g for g, members in (membership.groups or {}).items() if bookie in members)) or "-"
+        groups = ", ".join(sorted(g for g, members in membership.groups.items() if bookie in members)) or "-"
         if isinstance(why, Exclusion):
             table.add_row(bookie, groups, Text("out", "dim"), Text(why.value, "dim"))
         elif bookie in judged.leak:
@@ -177,7 +176,7 @@ def show_placement(
     if namespace is None:
         console.print(overview(cluster, judged))
     else:
-        console.print(bookie_table(judged[0], membership, in_force))
+        console.print(bookie_table(judged[0], membership))
     brokers = () if namespace is None else broker_lines(namespace, policies)
     for line in (*summary(judged, membership), *brokers):
         console.print(line)

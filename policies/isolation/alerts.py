@@ -250,7 +250,7 @@ class IsolationAlerts:
                 if meant := [name for name, entry in facts.portless.items() if entry == bookie.bookie]:
                     reason, named = "rack_entry", name_some(meant, NAMED_LIMIT)
                     why = f"and only {named} is registered: the rack entry lacks the port, so it fits no bookie"
-            groups = [group for group, members in (facts.membership.groups or {}).items() if bookie.bookie in members]
+            groups = [group for group, members in facts.membership.groups.items() if bookie.bookie in members]
             labels, what = {"groups": ",".join(groups[:NAMED_LIMIT])}, f"is in {name_groups(groups)}, {why}"
             yield self._report(MISSING, Severity.WARNING, reason, bookie.bookie, what, labels)
 

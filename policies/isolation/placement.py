@@ -56,8 +56,8 @@ class BookieMembership:
     """The bookies that take new data, and the members of each group."""
 
     writable: frozenset[str]
-    groups: Mapping[str, frozenset[str]] | None
-    """Members by group, including unregistered ones; None if they are not known or there is no znode `/bookies`."""
+    groups: Mapping[str, frozenset[str]]
+    """Members by group, including unregistered ones; empty if there is no znode `/bookies`, or it is not known."""
     _members: dict[_Groups, frozenset[str]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _serving: dict[tuple[_Groups, _Groups], BookieSet] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -66,8 +66,8 @@ class BookieMembership:
     def members(self, groups: _Groups) -> frozenset[str]:
         """All bookies in any of these groups, writable or not."""
         if groups not in self._members:
-            known = self.groups or {}
-            self._members[groups] = frozenset[str]().union(*(known[group] for group in groups if group in known))
+            known = (self.groups[group] for group in groups if group in self.groups)
+            self._members[groups] = frozenset[str]().union(*known)
         return self._members[groups]
 
     def serving(self, groups: _Groups, but: _Groups = ()) -> BookieSet:
@@ -92,20 +92,20 @@ class BookieMembership:
     @property
     def has_groups(self) -> bool:
         """Whether any bookie is in a group."""
-        return any((self.groups or {}).values())
+        return any(self.groups.values())
 
     def grouped(self) -> frozenset[str]:
         """All bookies in any group, the quarantine group included."""
-        return frozenset[str]().union(*(self.groups or {}).values())
+        return frozenset[str]().union(*self.groups.values())
 
     def assigned(self) -> frozenset[str]:
         """All bookies in any group but the quarantine group: an operator put them there."""
-        groups = (self.groups or {}).items()
-        return frozenset[str]().union(*(bookies for group, bookies in groups if group != QUARANTINE_GROUP))
+        by_operators = (bookies for group, bookies in self.groups.items() if group != QUARANTINE_GROUP)
+        return frozenset[str]().union(*by_operators)
 
     def quarantined(self) -> frozenset[str]:
         """All bookies in the quarantine group, including those that are in another group, too."""
-        return (self.groups or {}).get(QUARANTINE_GROUP, frozenset())
+        return self.groups.get(QUARANTINE_GROUP, frozenset())
 
 
 class AffinityGroups(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -203,32 +203,26 @@ class Exclusion(StrEnum):
 
 
 def place(
-    rules: RuleSet,
-    membership: BookieMembership,
-    affinity: AffinityGroups | None,
-    ensemble_size: int,
-    unaffine: Unaffine,
+    rules: RuleSet, membership: BookieMembership, affinity: AffinityGroups, ensemble_size: int, unaffine: Unaffine
 ) -> Placed:
     """Return the bookies a namespace may use now, and the tier it needs to find enough.
 
     Args:
         membership: the writable bookies and the groups.
-        affinity: the namespace's groups; None or empty if it has no affinity. With secondary groups only, brokers find
-            that the primary ones have too few bookies.
+        affinity: the namespace's groups; empty if it has no affinity. With secondary groups only, brokers find that the
+            primary ones have too few bookies.
         ensemble_size: the bookies a ledger needs, at least 1.
         unaffine: where a namespace without affinity places its data.
     """
-    reason = None  # why brokers exclude no bookie
+    if membership.groups and affinity.is_isolating:
+        return _place_by_groups(rules, membership, affinity, ensemble_size)
+    candidates, unassigned, tier = membership.all_writable, _NO_BOOKIES, Tier.PRIMARY
     if not membership.groups:
         reason = PlacementReason.NO_GROUPS
-    elif not affinity:
-        reason = PlacementReason.NO_AFFINITY if unaffine is Unaffine.ANY else None
-    elif ANY_GROUP in affinity.primary:
+    elif affinity:
         reason = PlacementReason.ANY_GROUP
-    if affinity and reason is None:
-        return _place_by_groups(rules, membership, affinity, ensemble_size)
-    if reason is not None:
-        candidates, tier, unassigned = membership.all_writable, Tier.PRIMARY, _NO_BOOKIES
+    elif unaffine is Unaffine.ANY:
+        reason = PlacementReason.NO_AFFINITY
     else:
         candidates = unassigned = membership.unassigned
         reason, tier = PlacementReason.UNGROUPED_ONLY, Tier.UNASSIGNED
@@ -243,20 +237,15 @@ def place(
 
 
 def classify(
-    rules: RuleSet,
-    membership: BookieMembership,
-    affinity: AffinityGroups | None,
-    ensemble_size: int,
-    unaffine: Unaffine,
+    placed: Placed, rules: RuleSet, membership: BookieMembership, affinity: AffinityGroups
 ) -> dict[str, Tier | Exclusion]:
     """Return, for every writable or grouped bookie, the tier in which the namespace may use it, or why it may not.
 
     The result is sorted by bookie. If nothing constrains the namespace, every writable bookie counts as a primary one.
+    `placed` is what these rules, membership and affinity allow it.
     """
-    placed = place(rules, membership, affinity, ensemble_size, unaffine)
-    groups = membership.groups or {}
-    own = membership.members(affinity.primary + affinity.secondary) if affinity else frozenset()
-    everyone = membership.writable.union(*groups.values())
+    own = membership.members(affinity.primary + affinity.secondary)
+    everyone, assigned = membership.writable | membership.grouped(), membership.assigned()
     candidates = placed.candidates
     found: dict[str, Tier | Exclusion] = {}
     for bookie in sorted(everyone):
@@ -268,7 +257,7 @@ def classify(
         elif bookie in own:
             found[bookie] = Exclusion.SECONDARY_NOT_NEEDED
         elif bookie not in placed.unassigned.members:
-            found[bookie] = Exclusion.OTHER_GROUP if bookie in membership.assigned() else Exclusion.QUARANTINED
+            found[bookie] = Exclusion.OTHER_GROUP if bookie in assigned else Exclusion.QUARANTINED
         elif rules is RuleSet.STRICT:
             found[bookie] = Exclusion.UNASSIGNED_FORBIDDEN
         else:
@@ -279,7 +268,7 @@ def classify(
 def _place_by_groups(
     rules: RuleSet, membership: BookieMembership, affinity: AffinityGroups, ensemble_size: int
 ) -> Placed:
-    groups = membership.groups or {}
+    groups = membership.groups
     primary = membership.serving(affinity.primary)
     secondary = membership.serving(affinity.secondary, affinity.primary)
     primary_count = len(primary)
@@ -355,20 +344,20 @@ def apply_changes(membership: BookieMembership, changes: Iterable[HypotheticalCh
     Raises:
         UserError: a bookie or group that is to be removed does not exist.
     """
-    writable, groups = membership.writable, membership.groups
+    writable, groups = membership.writable, dict(membership.groups)
     for kind, name, group in changes:
         if kind == "add":
             writable |= {name}
             if group is not None:
                 # The bookie moves to this group, as with `set-bookie-rack`.
-                groups = {other: bookies - {name} for other, bookies in (groups or {}).items()}
+                groups = {other: bookies - {name} for other, bookies in groups.items()}
                 groups[group] = groups.get(group, frozenset()) | {name}
         elif kind == "remove":
             if name not in writable:
                 raise UserError(f"--what-if remove={name}: there is no writable bookie of this id")
             writable -= {name}
-        elif name not in (groups or {}):
+        elif name not in groups:
             raise UserError(f"--what-if remove-group={name}: there is no such group")
         else:
-            groups = {other: bookies for other, bookies in (groups or {}).items() if other != name}
+            groups = {other: bookies for other, bookies in groups.items() if other != name}
     return BookieMembership(writable, groups)

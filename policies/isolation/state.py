@@ -128,7 +128,7 @@ class BookieClusterState(Struct, array_like=True, frozen=True):
 
     def membership(self) -> BookieMembership:
         """The bookies that take new data, and the members of each group."""
-        groups = None if self.groups is None else {group: frozenset(bookies) for group, bookies in self.groups}
+        groups = {group: frozenset(bookies) for group, bookies in self.groups or ()}
         return BookieMembership(frozenset(b.bookie for b in self.bookies if b.takes_data), groups)
 
 

@@ -49,14 +49,14 @@ class Case:
     @property
     def membership(self) -> BookieMembership:
         """What the policy is given."""
-        return BookieMembership(self.writable, self.groups)
+        return BookieMembership(self.writable, self.groups or {})
 
     def placed(self, rules: RuleSet = RuleSet.CURRENT) -> Placed:
         """Our verdict; a namespace without affinity is the broker's strictBookieAffinityEnabled.
 
         Without that switch a broker does not use the class at all for such a namespace.
         """
-        return place(rules, self.membership, self.affinity, self.ensemble_size, Unaffine.UNGROUPED)
+        return place(rules, self.membership, self.affinity or NO_GROUPS, self.ensemble_size, Unaffine.UNGROUPED)
 
     def question(self) -> str:
         """The same for Pulsar, in the driver's form."""

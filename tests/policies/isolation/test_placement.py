@@ -1,7 +1,6 @@
 """The three rule sets: every row of the table, and where the real code is odd."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,6 +8,7 @@ from hypothesis import strategies as st
 
 from policies.isolation.decisions import QUARANTINE_GROUP, PlacementReason, Tier
 from policies.isolation.placement import (
+    NO_GROUPS,
     AffinityGroups,
     BookieMembership,
     Exclusion,
@@ -25,8 +25,8 @@ from tests.cases import for_each
 TWO_GROUPS = {"p": "a b", "s": "c d", "x": "e"}
 
 
-def membership(writable: str, groups: Mapping[str, str] | None) -> BookieMembership:
-    listed = None if groups is None else {g: frozenset(members.split()) for g, members in groups.items()}
+def membership(writable: str, groups: Mapping[str, str]) -> BookieMembership:
+    listed = {g: frozenset(members.split()) for g, members in groups.items()}
     return BookieMembership(frozenset(writable.split()), listed)
 
 
@@ -100,16 +100,15 @@ every_rules = pytest.mark.parametrize("rules", list(RuleSet))
 @pytest.mark.parametrize(
     ("groups", "own", "unaffine", "reason"),
     [
-        pytest.param(None, affinity("p"), Unaffine.ANY, PlacementReason.NO_GROUPS, id="no racks known"),
         pytest.param({}, affinity("p"), Unaffine.ANY, PlacementReason.NO_GROUPS, id="no groups"),
-        pytest.param({}, None, Unaffine.UNGROUPED, PlacementReason.NO_GROUPS, id="no groups, no affinity"),
+        pytest.param({}, NO_GROUPS, Unaffine.UNGROUPED, PlacementReason.NO_GROUPS, id="no groups, no affinity"),
         pytest.param(TWO_GROUPS, affinity("x *", "s"), Unaffine.ANY, PlacementReason.ANY_GROUP, id="star"),
         pytest.param(TWO_GROUPS, affinity("*"), Unaffine.UNGROUPED, PlacementReason.ANY_GROUP, id="star, ungrouped"),
-        pytest.param(TWO_GROUPS, None, Unaffine.ANY, PlacementReason.NO_AFFINITY, id="no affinity"),
+        pytest.param(TWO_GROUPS, NO_GROUPS, Unaffine.ANY, PlacementReason.NO_AFFINITY, id="no affinity"),
     ],
 )
 def test_where_nothing_is_excluded(
-    rules: RuleSet, groups: dict[str, str] | None, own: Any, unaffine: Unaffine, reason: PlacementReason
+    rules: RuleSet, groups: dict[str, str], own: AffinityGroups, unaffine: Unaffine, reason: PlacementReason
 ) -> None:
     placed = place(rules, membership("a b u", groups), own, 2, unaffine)
     assert placed.candidates == frozenset("abu")
@@ -137,17 +136,17 @@ def test_secondary_groups_alone_are_an_affinity_whose_primary_groups_are_always_
 
 @every_rules
 def test_too_few_bookies_are_too_few_even_where_nothing_is_excluded(rules: RuleSet) -> None:
-    placed = place(rules, membership("a", None), affinity("p"), 2, Unaffine.ANY)
+    placed = place(rules, membership("a", {}), affinity("p"), 2, Unaffine.ANY)
     assert (placed.feasible, placed.headroom, placed.tier) == (False, 0, Tier.NONE)
 
 
 @every_rules
 def test_without_affinity_and_ungrouped_only_bookies_without_a_group_serve(rules: RuleSet) -> None:
     groups = {"p": "a", QUARANTINE_GROUP: "v"}
-    placed = place(rules, membership("a u v w", groups), None, 2, Unaffine.UNGROUPED)
+    placed = place(rules, membership("a u v w", groups), NO_GROUPS, 2, Unaffine.UNGROUPED)
     assert placed.candidates == frozenset("uw")
     assert (placed.tier, placed.headroom, placed.reason) == (Tier.UNASSIGNED, 1, PlacementReason.UNGROUPED_ONLY)
-    assert not place(rules, membership("a u v", groups), None, 2, Unaffine.UNGROUPED).feasible
+    assert not place(rules, membership("a u v", groups), NO_GROUPS, 2, Unaffine.UNGROUPED).feasible
 
 
 def test_a_bookie_in_the_quarantine_group_is_never_used_as_ungrouped() -> None:
@@ -185,15 +184,16 @@ def test_every_bookie_has_its_tier_or_the_reason_why_it_is_out(
     rules: str, writable: str, expected: dict[str, str]
 ) -> None:
     groups = TWO_GROUPS | {QUARANTINE_GROUP: "q"}
-    told = classify(RuleSet(rules), membership(writable, groups), affinity("p", "s"), 2, Unaffine.ANY)
+    known, own = membership(writable, groups), affinity("p", "s")
+    told = classify(place(RuleSet(rules), known, own, 2, Unaffine.ANY), RuleSet(rules), known, own)
     assert {bookie: standing.name.lower() for bookie, standing in told.items()} == expected
     assert list(told) == sorted(told)
 
 
 bookie_sets = st.frozensets(st.sampled_from("abcdefgh"))
 group_names = st.sampled_from(["p", "q", "s", "x", QUARANTINE_GROUP])
-memberships = st.builds(BookieMembership, bookie_sets, st.none() | st.dictionaries(group_names, bookie_sets))
-affinities = st.none() | st.builds(
+memberships = st.builds(BookieMembership, bookie_sets, st.dictionaries(group_names, bookie_sets))
+affinities = st.builds(
     AffinityGroups,
     st.lists(st.sampled_from(["p", "q", "nowhere", "*"]), max_size=2).map(tuple),
     st.lists(st.sampled_from(["p", "s", "nowhere"]), max_size=2).map(tuple),
@@ -203,7 +203,7 @@ sizes, unaffines = st.integers(1, 5), st.sampled_from(list(Unaffine))
 
 @given(memberships, affinities, sizes, unaffines)
 def test_strict_allows_no_more_than_current_and_current_no_more_than_all(
-    known: BookieMembership, own: AffinityGroups | None, n: int, unaffine: Unaffine
+    known: BookieMembership, own: AffinityGroups, n: int, unaffine: Unaffine
 ) -> None:
     legacy, current, strict = (place(rules, known, own, n, unaffine) for rules in RuleSet)
     assert strict.candidates <= current.candidates <= known.writable
@@ -212,9 +212,9 @@ def test_strict_allows_no_more_than_current_and_current_no_more_than_all(
 
 @given(memberships, affinities, sizes)
 def test_strict_never_uses_an_unassigned_bookie_of_a_cluster_with_groups(
-    known: BookieMembership, own: AffinityGroups | None, n: int
+    known: BookieMembership, own: AffinityGroups, n: int
 ) -> None:
-    if not known.groups or own is None or not own.primary or "*" in own.primary:
+    if not known.groups or not own.primary or "*" in own.primary:
         return
     everyone = frozenset[str]().union(*known.groups.values())
     assert place(RuleSet.STRICT, known, own, n, Unaffine.ANY).candidates <= everyone
@@ -222,9 +222,9 @@ def test_strict_never_uses_an_unassigned_bookie_of_a_cluster_with_groups(
 
 @given(memberships, affinities, sizes, unaffines, st.sampled_from("abcdefgh"))
 def test_a_bookie_added_to_a_foreign_group_is_never_a_new_candidate(
-    known: BookieMembership, own: AffinityGroups | None, n: int, unaffine: Unaffine, bookie: str
+    known: BookieMembership, own: AffinityGroups, n: int, unaffine: Unaffine, bookie: str
 ) -> None:
-    groups = dict(known.groups or {})
+    groups = dict(known.groups)
     then = BookieMembership(known.writable, groups | {"foreign": groups.get("foreign", frozenset()) | {bookie}})
     before = place(RuleSet.CURRENT, known, own, n, unaffine).candidates
     assert place(RuleSet.CURRENT, then, own, n, unaffine).candidates <= before
@@ -232,12 +232,12 @@ def test_a_bookie_added_to_a_foreign_group_is_never_a_new_candidate(
 
 @given(st.sampled_from(list(RuleSet)), memberships, affinities, sizes, unaffines)
 def test_what_is_said_of_a_placement_agrees_with_itself(
-    rules: RuleSet, known: BookieMembership, own: AffinityGroups | None, n: int, unaffine: Unaffine
+    rules: RuleSet, known: BookieMembership, own: AffinityGroups, n: int, unaffine: Unaffine
 ) -> None:
     placed = place(rules, known, own, n, unaffine)
     assert (placed.tier is Tier.NONE) == (not placed.feasible) == (placed.headroom == 0)
     assert not placed.feasible or len(placed.candidates) >= n
-    told = classify(rules, known, own, n, unaffine)
+    told = classify(placed, rules, known, own)
     assert {b for b, standing in told.items() if isinstance(standing, Tier)} == placed.candidates
     assert {b for b, standing in told.items() if standing is not Exclusion.NOT_WRITABLE} == known.writable
 
@@ -291,9 +291,7 @@ def test_what_is_no_change_is_refused_with_how_to_write_one(text: str) -> None:
     ("changes", "writable", "groups"),
     [
         pytest.param(["add=c:1"], {"a:1", "b:1", "c:1"}, NOW.groups, id="joins without a group"),
-        pytest.param(
-            ["add=c:1@new"], {"a:1", "b:1", "c:1"}, {**(NOW.groups or {}), "new": frozenset({"c:1"})}, id="new group"
-        ),
+        pytest.param(["add=c:1@new"], {"a:1", "b:1", "c:1"}, {**NOW.groups, "new": frozenset({"c:1"})}, id="new group"),
         pytest.param(["add=a:1@h"], {"a:1", "b:1"}, MOVED, id="a registered one moves"),
         pytest.param(["remove=a:1"], {"b:1"}, NOW.groups, id="a dead one stays in its group"),
         pytest.param(["remove-group=h"], {"a:1", "b:1"}, {"g": frozenset({"a:1", "dead:1"})}, id="a group is dropped"),
@@ -305,7 +303,7 @@ def test_changes_happen_in_order(changes: list[str], writable: set[str], groups:
 
 
 def test_where_there_are_no_groups_a_bookie_without_one_makes_none() -> None:
-    assert apply_changes(BookieMembership(frozenset(), None), [HypotheticalChange("add", "a:1")]).groups is None
+    assert apply_changes(BookieMembership(frozenset(), {}), [HypotheticalChange("add", "a:1")]).groups == {}
 
 
 @pytest.mark.parametrize("text", ["remove=nobody:1", "remove=dead:1", "remove-group=nobody"])
