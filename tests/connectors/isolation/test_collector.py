@@ -1,9 +1,7 @@
 """What a collector of bookies publishes, from a source that a test controls and over HTTP."""
 
-import re
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -14,7 +12,6 @@ from prometheus_client import CollectorRegistry
 
 from connectors.collection import PollMetrics, ReadErrors
 from connectors.http.client import MAX_CONNECTIONS
-from connectors.isolation import collector as isolation_collector
 from connectors.isolation.collector import BookieCollector, BookieSource, LeftSeconds, PulsarBookies
 from connectors.isolation.groups import RackStore
 from connectors.isolation.registration import WatchedBookies, WatchedPulsarBookies
@@ -23,6 +20,7 @@ from connectors.pulsar.settings import PulsarAdmin
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity
 from policies.observations import Outcome, Reading
 from policies.units import parse_duration
+from tests.cases import for_each
 
 ERRORS = ReadErrors((OSError,), lambda error: Outcome.UNREACHABLE, str)
 HOUR = 3600.0
@@ -291,53 +289,17 @@ def test_sixteen_requests_are_under_way_at_once_and_no_more() -> None:
     assert pulsar.most == MAX_CONNECTIONS == 16
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("answer", "outcome"),
     [(500, "error"), (403, "unauthorized"), (httpx.ReadTimeout("x"), "timeout"), ([], "error")],
     ids=["refused", "forbidden", "silent", "another shape"],
 )
-def test_one_namespace_that_cannot_be_read_fails_the_whole_reading_soon(
-    answer: Any, outcome: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given_up = threading.Event()
-
-    class Threads(ThreadPoolExecutor):
-        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-            given_up.set()
-            super().shutdown(wait=wait, cancel_futures=cancel_futures)
-
-    def await_the_end(path: str) -> None:
-        if int((re.findall(r"/n(\d+)", path) or ["0"])[0]) >= 16:
-            given_up.wait(PATIENCE_SECONDS)
-
-    monkeypatch.setattr(isolation_collector, "ThreadPoolExecutor", Threads)
-    pulsar = Pulsar(of_namespaces(500) | {f"/namespaces/t/n3{AFFINITY}": answer}, before=await_the_end)
-    reading = affinity_of(pulsar)
+def test_one_namespace_that_cannot_be_read_fails_the_whole_reading(answer: Any, outcome: str) -> None:
+    reading = affinity_of(Pulsar(of_namespaces(50) | {f"/namespaces/t/n3{AFFINITY}": answer}))
     assert (reading.outcome.value, reading.namespaces) == (outcome, {})
     assert "/admin/v2/namespaces/t/n3" in (reading.detail or "")
-    assert len(pulsar.paths) < 100
 
 
 def test_a_walk_longer_than_its_interval_is_a_timeout_that_names_the_setting() -> None:
     reading = affinity_of(Pulsar(of_namespaces(500)), affinity_interval=parse_duration("1ms"))
     assert (reading.outcome, "affinity_interval, 0.001 s" in (reading.detail or "")) == (Outcome.TIMEOUT, True)
-
-
-def test_a_stop_ends_a_walk_and_nothing_more_is_published() -> None:
-    stop, is_walking = threading.Event(), threading.Event()
-
-    def await_the_stop(_path: str) -> None:
-        if len(pulsar.paths) >= 300:
-            is_walking.set()
-            stop.wait(PATIENCE_SECONDS)
-
-    pulsar = Pulsar(of_namespaces(5000), before=await_the_stop)
-    readings: list[Reading] = []
-    watch = pulsar_collector(pulsar, readings.append)
-    thread = threading.Thread(target=watch.run, args=(stop,))
-    thread.start()
-    assert is_walking.wait(PATIENCE_SECONDS)
-    stop.set()
-    thread.join(PATIENCE_SECONDS)
-    assert not thread.is_alive()
-    assert not any(isinstance(reading, BookieAffinity) for reading in readings)
