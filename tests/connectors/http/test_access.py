@@ -17,12 +17,8 @@ def basic(text: str) -> str:
     return f"Basic {b64encode(text.encode()).decode()}"
 
 
-@pytest.mark.parametrize(
-    "header",
-    [f"Bearer {TOKEN}", f"bearer  {TOKEN} ", basic(f"anybody:{TOKEN}"), basic(f":{TOKEN}")],
-    ids=["bearer", "in other letters", "a browser's password", "without a name"],
-)
-def test_the_token_lets_in(header: str) -> None:
+@for_each("header", [f"Bearer {TOKEN}", f"bearer  {TOKEN} ", basic(f"anybody:{TOKEN}"), basic(f":{TOKEN}")])
+def test_the_token_lets_in_as_a_bearer_token_or_a_browsers_password(header: str) -> None:
     assert has_access(header, TOKEN)
 
 
