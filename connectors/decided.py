@@ -65,7 +65,6 @@ class DecisionsInForce:
         self._report_reader: EventReader[ActuatorEvent] = EventReader(self._report_policies)
         self._reports: dict[bytes, Report] = {}
         """The last report of each record key."""
-        self._alerts: dict[Key, Alert] = {}
 
     def fold_records(self, records: Iterable[Record]) -> list[InForceChange]:
         """Fold records, and return their changes; a bad record changes nothing."""
@@ -89,20 +88,15 @@ class DecisionsInForce:
             return None
         if record.value is None:
             key = (record.topic, (record.key or b"").decode(errors="replace"))
-            before = self._latest.get(key)
             self._fence.drop(key)
-            if before is not None:
-                self._replace(key, before, None)
-            return None if before is None else InForceChange(key, None, before)
+            return self._replace(key, None)
         decision = self._reader.read(record.value).data
         if self._policy not in (None, decision.policy):
             return None
         key, appended_at = (record.topic, decision.record_key()), from_millis(record.appended_ms)
         if not self._knows(decision.cluster) or not self._fence.passes(key, decision, appended_at):
             return None
-        before = self._latest.get(key)
-        self._replace(key, before, decision)
-        return InForceChange(key, decision, before)
+        return self._replace(key, decision)
 
     def _fold_report(self, record: Record) -> None:
         """Fold a report; a tombstone drops the report of its key.
@@ -125,18 +119,17 @@ class DecisionsInForce:
         self._reports[key] = Report(of_policy, data.cluster, subject, at, effect)
         self.book.fold(self._reports[key])
 
-    def _replace(self, key: Key, before: Decision | None, after: Decision | None) -> None:
-        self._alerts.pop(key, None)
+    def _replace(self, key: Key, after: Decision | None) -> InForceChange | None:
+        before = self._latest.get(key)
         if isinstance(before, Standing):
             self._heartbeats.pop((before.policy, before.cluster), None)
-        if after is None:
-            del self._latest[key]
-            return
-        self._latest[key] = after
         if isinstance(after, Standing):
             self._heartbeats[after.policy, after.cluster] = after
-        elif isinstance(after, Alert):
-            self._alerts[key] = after
+        if after is not None:
+            self._latest[key] = after
+        elif before is not None:
+            del self._latest[key]
+        return None if before is after else InForceChange(key, after, before)
 
     def decisions(self) -> list[Decision]:
         """Return the decisions by (cluster, policy, subject), without alerts and heartbeats."""
@@ -177,7 +170,8 @@ class DecisionsInForce:
 
     def alerts(self, *, resolved: bool = False) -> list[Alert]:
         """Return the firing alerts, by severity and then the newest first; with `resolved` the ended ones, too."""
-        wanted = [alert for alert in self._alerts.values() if resolved or alert.status is AlertStatus.FIRING]
+        found = (alert for alert in self._latest.values() if isinstance(alert, Alert))
+        wanted = [alert for alert in found if resolved or alert.status is AlertStatus.FIRING]
         severities = list(Severity)
         return sorted(wanted, key=lambda a: (a.status.value, -severities.index(a.severity), -a.started_at.timestamp()))
 
