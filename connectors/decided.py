@@ -168,6 +168,14 @@ class DecisionsInForce:
         """Return every policy and cluster whose heartbeat is stale."""
         return frozenset(about for about, heartbeat in self._heartbeats.items() if is_stale(heartbeat, now))
 
+    def stale(self, now: datetime) -> dict[Watched, bool]:
+        """Return for each policy and cluster with a heartbeat or decisions whether a successor of one is overdue."""
+        found: defaultdict[Watched, bool] = defaultdict(bool)
+        for each in self._latest.values():
+            if each.is_kept_up and not isinstance(each, Alert):
+                found[each.policy, each.cluster] |= is_stale(each, now)
+        return found
+
     def alerts(self, *, resolved: bool = False) -> list[Alert]:
         """Return the firing alerts, by severity and then the newest first; with `resolved` the ended ones, too."""
         found = (alert for alert in self._latest.values() if isinstance(alert, Alert))

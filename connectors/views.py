@@ -140,10 +140,10 @@ class LoopSnapshot:
     """Why the snapshot is older than the present; None if it is not."""
     problem: str | None = None
     """Why no new records can be read; None if they can."""
-    watched: frozenset[Watched] = frozenset()
-    """What has a heartbeat, be it stale."""
+    stale: Mapping[Watched, bool] = field(default_factory=dict)
+    """Whether a successor of a heartbeat or decision is overdue, where there is one."""
     unwatched: frozenset[Watched] = frozenset()
-    """What has a stale one."""
+    """What has a stale heartbeat."""
     details: Mapping[Watched, PolicyDetail] = field(default_factory=dict)
     """The sections of the status page."""
     decisions: Mapping[Watched, Sequence[Decision]] = field(default_factory=dict)
@@ -161,12 +161,6 @@ class LoopSnapshot:
 # What a policy contributes to the exporter: its metrics (`PolicyView`) and its section of the status page.
 
 StateT = TypeVar("StateT", bound="Foldable")
-DECISION_STALE = Family(
-    "headgate_decision_stale",
-    "1 when the last decision is past its validity without a successor: the loop is dead and the fallback applies.",
-    ("policy", "cluster"),
-)
-"""One family for all policies whose decisions expire."""
 
 
 class PolicyView(ABC):

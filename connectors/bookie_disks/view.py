@@ -12,7 +12,6 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from connectors.views import (
-    DECISION_STALE,
     DiskDetail,
     DiskLevels,
     Family,
@@ -23,7 +22,6 @@ from connectors.views import (
     is_lowered_by_reading,
     seconds_to_full,
 )
-from policies.bookie_disks import NAME
 from policies.bookie_disks.decisions import FALLBACK_REASONS, BookieThrottle, BookieThrottleReason
 from policies.bookie_disks.readings import BookieDisks
 from policies.bookie_disks.settings import BookieDisksSettings
@@ -118,9 +116,6 @@ class BookieDisksView(FoldingView[_Watched]):
         for name, cluster in sorted(self._clusters.items()):
             for _, decision in sorted(cluster.decisions.items()):
                 yield from _decision_samples(decision, cluster.settings, now_ms)
-            stale = any(_is_stale(decision, now_ms) for decision in cluster.decisions.values())
-            if cluster.decisions:
-                yield Sample(DECISION_STALE, (NAME, name), float(stale))
             yield from (Sample(READ_ONLY, (name, b), float(mode)) for b, mode in sorted(cluster.read_only.items()))
             for bookie, disk in cluster.disks.disks():
                 labels = (name, bookie, disk.log_dir)

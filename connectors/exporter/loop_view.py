@@ -12,7 +12,7 @@ from connectors.decided import DecisionsInForce, Watched
 from connectors.exporter.samples import EFFECTS, DecisionLatency, RecentDecisions, effect_samples
 from connectors.kafka.tail import Record
 from connectors.registration import connectors_of, load_hook
-from connectors.views import DECISION_STALE, Family, LoopSnapshot, Sample, metrics
+from connectors.views import Family, LoopSnapshot, Sample, metrics
 from policies.decisions import Alert, Decision, Standing
 from policies.observations import Observation
 from policies.policy import LOOP
@@ -30,6 +30,11 @@ from policies.settings import PolicySettings
 from policies.units import counted, from_millis, millis_of
 from policies.wire import BadRecordError, DeadLetterReason, Event, EventReader
 
+DECISION_STALE = Family(
+    "headgate_decision_stale",
+    "1 when the last decision is past its validity without a successor: the loop is dead and the fallback applies.",
+    ("policy", "cluster"),
+)
 ALERTS = Family("headgate_alerts", "Firing alerts by name and severity.", ("alert", "severity", "cluster"))
 OBSERVATION_AGE = Family(
     "headgate_observation_age_seconds",
@@ -175,17 +180,15 @@ class LoopView:
     def samples(self, now_ms: int) -> Iterator[Sample]:
         """Yield the samples of a moment."""
         yield from self._observation_ages(now_ms)
-        unwatched = self._in_force.unwatched(from_millis(now_ms))
-        stale = {about: float(about in unwatched) for about in self._in_force.watched()}
+        now = from_millis(now_ms)
+        unwatched = self._in_force.unwatched(now)
         for name, view in self._views.items():
             for sample in view.samples(now_ms):
-                if sample.family is DECISION_STALE:
-                    about = (sample.labels[0], sample.labels[1])
-                    stale[about] = max(sample.value, stale.get(about, 0.0))
-                elif sample.family not in view.of_decisions or (name, _cluster_label(sample)) not in unwatched:
+                if sample.family not in view.of_decisions or (name, _cluster_label(sample)) not in unwatched:
                     yield sample
-        yield from (Sample(DECISION_STALE, about, value) for about, value in sorted(stale.items()))
-        for each in self._in_force.in_force(from_millis(now_ms)):
+        stale = sorted(self._in_force.stale(now).items())
+        yield from (Sample(DECISION_STALE, about, is_stale) for about, is_stale in stale)
+        for each in self._in_force.in_force(now):
             yield from effect_samples(each)
         alerts = Counter((a.alert, a.severity.value, a.cluster) for a in self._in_force.alerts())
         yield from (Sample(ALERTS, labels, count) for labels, count in sorted(alerts.items()))
@@ -206,7 +209,7 @@ class LoopView:
         return LoopSnapshot(
             now,
             behind=None,
-            watched=frozenset(self._in_force.watched()),
+            stale=self._in_force.stale(now),
             unwatched=self._in_force.unwatched(now),
             details=details,
             decisions=decisions,

@@ -14,7 +14,6 @@ from typing import ClassVar
 from pydantic import BaseModel, Field
 
 from connectors.views import (
-    DECISION_STALE,
     DiskDetail,
     DiskLevels,
     Family,
@@ -29,7 +28,6 @@ from policies.decisions import Decision
 from policies.free_space.limits import LimitHit
 from policies.free_space.volumes import VolumeState
 from policies.observations import Observation, Outcome
-from policies.throttle import NAME
 from policies.throttle.decisions import FALLBACK_REASONS, FilledBy, LimitingVolume, ThrottleFactor, ThrottleReason
 from policies.throttle.readings import KafkaCluster, LogDirs, TopicUsage
 from policies.throttle.settings import ThrottleSettings
@@ -191,7 +189,6 @@ def _is_stale(decision: ThrottleFactor, now_ms: int) -> bool:
 def _decision_samples(decision: ThrottleFactor, settings: ThrottleSettings, now_ms: int) -> Iterator[Sample]:
     cluster = decision.cluster
     stale = _is_stale(decision, now_ms)
-    yield Sample(DECISION_STALE, (NAME, cluster), float(stale))
     yield Sample(FACTOR, (cluster,), settings.choose_expired(decision.factor) if stale else decision.factor)
     if stale:
         # The other values may not hold any more.

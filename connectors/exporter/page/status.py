@@ -61,7 +61,7 @@ def build_status(loop: LoopSnapshot, *, version: str, settings_hash: str) -> Sta
     firing: defaultdict[str, list[Alert]] = defaultdict(list)
     for alert in loop.alerts:
         firing[alert.cluster].append(alert)
-    known = {about for about in (*loop.details, *loop.decisions, *loop.in_force, *loop.watched) if about[0] in POLICIES}
+    known = {about for about in (*loop.details, *loop.decisions, *loop.in_force, *loop.stale) if about[0] in POLICIES}
     by_cluster = groupby(sorted(known, key=itemgetter(1, 0)), key=itemgetter(1))
     clusters = [_build_cluster(name, list(policies), loop, firing.get(name, ())) for name, policies in by_cluster]
     counts = Counter(cluster.concern for cluster in clusters)
@@ -101,7 +101,7 @@ def _build_policy(about: Watched, loop: LoopSnapshot) -> PolicyStatus:
     latest = max(without_steps(decisions), key=lambda each: (each.decided_at, each.sequence), default=None)
     return PolicyStatus(
         policy=about[0],
-        stale=about in loop.unwatched or any(is_stale(decision, loop.at) for decision in decisions),
+        stale=loop.stale.get(about, False),
         decision_count=len(decisions),
         verdicts=dict(Counter(decision.verdict for decision in decisions).most_common()),
         latest=None if latest is None else _build_line(latest, loop),

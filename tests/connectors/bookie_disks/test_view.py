@@ -28,10 +28,8 @@ def test_factors_disks_and_the_bookie_that_decides_are_samples() -> None:
     assert now["headgate_placement_group_namespaces", ("c1", "g1")] == 1
     assert now["headgate_bookie_dir_usable_bytes", ("c1", "b2", "/l")] == 16 * 10**9
     assert now["headgate_bookie_read_only", ("c1", "b1")] == 0.0
-    assert now["headgate_decision_stale", ("bookie_disks", "c1")] == 0.0
 
     later = {(s.family.name, s.labels): s.value for s in view.samples(to_millis(at(1000)))}
-    assert later["headgate_decision_stale", ("bookie_disks", "c1")] == 1.0
     assert later["headgate_bookie_throttle_factor", ("c1", "g1")] == 0.5
     assert ("headgate_throttling_bookie", ("c1", "g1", "b2", "/l", "soft_limit")) not in later
 

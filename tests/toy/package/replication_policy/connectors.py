@@ -11,13 +11,13 @@ from connectors.collection import Collector
 from connectors.component import Component
 from connectors.policy_io import CollectorContext
 from connectors.registration import ClusterSetting, PolicyConnectors
-from connectors.views import DECISION_STALE, Family, FoldingView, Sample
+from connectors.views import Family, FoldingView, Sample
 from policies.decisions import Decision
 from policies.observations import Observation, Outcome
-from policies.units import PositiveDuration, parse_duration, to_millis
+from policies.units import PositiveDuration, parse_duration
 
 from .decisions import ReplicationDecision
-from .policy import NAME, LastReading, fold
+from .policy import LastReading, fold
 from .readings import UnderReplicated
 from .settings import ReplicationSettings
 
@@ -104,8 +104,6 @@ class ReplicationView(FoldingView[_Cluster]):
         for name, cluster in sorted(self._clusters.items()):
             if cluster.reading is not None:
                 yield Sample(UNDER_REPLICATED, (name,), cluster.reading.under_replicated)
-        for name, decision in sorted(self._decisions.items()):
-            yield Sample(DECISION_STALE, (NAME, name), float(now_ms >= to_millis(decision.valid_until)))
 
 
 CONNECTORS = PolicyConnectors(
