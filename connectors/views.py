@@ -14,13 +14,14 @@ from prometheus_client.metrics_core import Metric
 from pydantic import BaseModel, ConfigDict, Field
 
 from connectors.decided import Watched
-from policies.decisions import Alert, Decision
+from policies.decisions import Alert, Decision, has_expired
 from policies.effects import InForce
 from policies.free_space.gate import FactorVerdict
+from policies.free_space.levels import FactorDecision
 from policies.free_space.limits import FreeSpaceSettings
 from policies.free_space.volumes import MOST_TOGETHER, NEVER, ReportedVolume, VolumeState, fold_volumes, seconds_left
 from policies.observations import Observation, sort_observations
-from policies.units import millis_of
+from policies.units import from_millis, millis_of
 
 # Sections of the status page, and a disk in them for each policy that watches free space.
 
@@ -172,7 +173,7 @@ class PolicyView(ABC):
     families: tuple[Family, ...]
     """Every family of its samples."""
     of_decisions: tuple[Family, ...] = ()
-    """The families that show the latest decision of a ``cluster``; the exporter omits them when it is not renewed."""
+    """The families that show the latest decision of a ``cluster``; the exporter omits them while it is stale."""
     histograms: tuple[Histogram, ...] = ()
     """Exposed once they have a value."""
     history: timedelta = timedelta(0)
@@ -289,6 +290,12 @@ class DiskLevels:
         """Yield each disk that was ever read, with its server."""
         for server, disks in sorted(self._servers.items()):
             yield from ((server, disk) for disk in disks if disk.read_ms != NEVER)
+
+
+def shown_factor(decision: FactorDecision, settings: FreeSpaceSettings, now_ms: int) -> float:
+    """Return the factor of a decision, or once it has expired the one that replaces it."""
+    expired = has_expired(decision, from_millis(now_ms))
+    return settings.choose_expired(decision.factor) if expired else decision.factor
 
 
 def seconds_to_full(disk: VolumeState, now_ms: int, validity: timedelta) -> float | None:

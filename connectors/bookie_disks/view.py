@@ -21,14 +21,15 @@ from connectors.views import (
     Sample,
     is_lowered_by_reading,
     seconds_to_full,
+    shown_factor,
 )
 from policies.bookie_disks.decisions import FALLBACK_REASONS, BookieThrottle, BookieThrottleReason
 from policies.bookie_disks.readings import BookieDisks
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_readings import Bookies
-from policies.decisions import Decision
+from policies.decisions import Decision, has_expired
 from policies.observations import Observation, Outcome
-from policies.units import to_millis
+from policies.units import from_millis
 
 FACTOR = Family(
     "headgate_bookie_throttle_factor",
@@ -125,19 +126,9 @@ class BookieDisksView(FoldingView[_Watched]):
                     yield Sample(SECONDS_TO_FULL, labels, seconds)
 
 
-def _is_stale(decision: BookieThrottle, now_ms: int) -> bool:
-    return decision.valid_until is not None and now_ms >= to_millis(decision.valid_until)
-
-
-def _factor(decision: BookieThrottle, settings: BookieDisksSettings, now_ms: int) -> float:
-    return settings.choose_expired(decision.factor) if _is_stale(decision, now_ms) else decision.factor
-
-
 def _decision_samples(decision: BookieThrottle, settings: BookieDisksSettings, now_ms: int) -> Iterator[Sample]:
     labels = (decision.cluster, decision.group)
-    yield Sample(FACTOR, labels, _factor(decision, settings, now_ms))
-    if _is_stale(decision, now_ms):
-        return
+    yield Sample(FACTOR, labels, shown_factor(decision, settings, now_ms))
     yield Sample(NAMESPACES, labels, decision.namespaces.count)
     if decision.limiting is not None:
         where = (decision.limiting.bookie, decision.limiting.dir, decision.reason.value)
@@ -199,9 +190,9 @@ def _show(cluster: _Watched, now_ms: int, prefix: str) -> BookieDisksDetail | No
     if not decisions and not dirs:
         return None
     explained = min(decisions, key=lambda each: (each.factor, each.group), default=None)
-    current = [decision for decision in decisions if not _is_stale(decision, now_ms)]
+    current = [decision for decision in decisions if not has_expired(decision, from_millis(now_ms))]
     limiting = {d.group: (d.limiting.bookie, d.limiting.dir) for d in current if d.limiting is not None}
-    slowest = sorted((_factor(each, settings, now_ms), each.group) for each in decisions)[:SHOWN_GROUPS]
+    slowest = sorted((shown_factor(each, settings, now_ms), each.group) for each in decisions)[:SHOWN_GROUPS]
     fullest = nlargest(SHOWN_DIRS, dirs, key=lambda d: (d.used_ratio, d.bookie, d.ledger_dir))
     limits = limiting.get(slowest[0][1]) if slowest else None
     return BookieDisksDetail(

@@ -181,13 +181,12 @@ class LoopView:
         """Yield the samples of a moment."""
         yield from self._observation_ages(now_ms)
         now = from_millis(now_ms)
-        unwatched = self._in_force.unwatched(now)
+        stale = self._in_force.stale(now)
         for name, view in self._views.items():
             for sample in view.samples(now_ms):
-                if sample.family not in view.of_decisions or (name, _cluster_label(sample)) not in unwatched:
+                if sample.family not in view.of_decisions or not stale.get((name, _cluster_label(sample))):
                     yield sample
-        stale = sorted(self._in_force.stale(now).items())
-        yield from (Sample(DECISION_STALE, about, is_stale) for about, is_stale in stale)
+        yield from (Sample(DECISION_STALE, about, is_stale) for about, is_stale in sorted(stale.items()))
         for each in self._in_force.in_force(now):
             yield from effect_samples(each)
         alerts = Counter((a.alert, a.severity.value, a.cluster) for a in self._in_force.alerts())

@@ -23,15 +23,16 @@ from connectors.views import (
     Sample,
     is_lowered_by_reading,
     seconds_to_full,
+    shown_factor,
 )
-from policies.decisions import Decision
+from policies.decisions import Decision, has_expired
 from policies.free_space.limits import LimitHit
 from policies.free_space.volumes import VolumeState
 from policies.observations import Observation, Outcome
 from policies.throttle.decisions import FALLBACK_REASONS, FilledBy, LimitingVolume, ThrottleFactor, ThrottleReason
 from policies.throttle.readings import KafkaCluster, LogDirs, TopicUsage
 from policies.throttle.settings import ThrottleSettings
-from policies.units import to_millis
+from policies.units import from_millis
 
 FACTOR = Family(
     "headgate_throttle_factor",
@@ -182,17 +183,9 @@ class ThrottleView(FoldingView[_ThrottledCluster]):
                 yield from (Sample(CORDONED, (name, broker, log_dir), 1.0) for log_dir in sorted(dirs))
 
 
-def _is_stale(decision: ThrottleFactor, now_ms: int) -> bool:
-    return now_ms >= to_millis(decision.valid_until)
-
-
 def _decision_samples(decision: ThrottleFactor, settings: ThrottleSettings, now_ms: int) -> Iterator[Sample]:
     cluster = decision.cluster
-    stale = _is_stale(decision, now_ms)
-    yield Sample(FACTOR, (cluster,), settings.choose_expired(decision.factor) if stale else decision.factor)
-    if stale:
-        # The other values may not hold any more.
-        return
+    yield Sample(FACTOR, (cluster,), shown_factor(decision, settings, now_ms))
     yield Sample(RAW_FACTOR, (cluster,), decision.raw_factor)
     if decision.limiting is not None:
         broker, log_dir = _key(decision.limiting)
@@ -319,13 +312,12 @@ def _show(cluster: _ThrottledCluster, now_ms: int, prefix: str) -> ThrottleDetai
     ]  # fmt: skip
     if decision is None and not volumes:
         return None
-    current = None if decision is None or _is_stale(decision, now_ms) else decision
-    expired = None if decision is None else settings.choose_expired(decision.factor)
+    current = None if decision is None or has_expired(decision, from_millis(now_ms)) else decision
     limits = None if current is None else _key(current.limiting)
     fullest = nlargest(SHOWN_VOLUMES, volumes, key=lambda v: (v.used_ratio, v.broker, v.log_dir))
     filled_by = None if decision is None else decision.filled_by
     return ThrottleDetail(
-        factor=expired if current is None else current.factor,
+        factor=None if decision is None else shown_factor(decision, settings, now_ms),
         brokers={} if current is None else dict(current.brokers),
         volume_count=len(volumes),
         volumes=tuple(fullest),

@@ -31,7 +31,6 @@ def test_factors_disks_and_the_bookie_that_decides_are_samples() -> None:
 
     later = {(s.family.name, s.labels): s.value for s in view.samples(to_millis(at(1000)))}
     assert later["headgate_bookie_throttle_factor", ("c1", "g1")] == 0.5
-    assert ("headgate_throttling_bookie", ("c1", "g1", "b2", "/l", "soft_limit")) not in later
 
 
 def test_the_disks_of_so_many_bookies_are_kept_and_of_each_those_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
