@@ -123,9 +123,9 @@ def build_in_force(found: InForce) -> InForceLine:
 
 def _list_numbers(decision: Decision) -> Iterator[tuple[str, float]]:
     """Yield the numeric fields of the decision's own kind."""
-    for name in type(decision).model_fields.keys() - Decision.model_fields.keys():
+    for name in type(decision).model_fields:
         value = getattr(decision, name)
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if name not in Decision.model_fields and isinstance(value, int | float) and not isinstance(value, bool):
             yield name, value
 
 

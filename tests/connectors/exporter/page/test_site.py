@@ -335,7 +335,8 @@ def test_a_policy_without_a_part_of_its_own_shows_its_sentence_and_numbers(
     world = World().everything()
     throttle = policy(world, "payments", "throttle")
     assert throttle["detail"] is None
-    assert throttle["numbers"]["factor"] == pytest.approx(1 / 3)
+    assert throttle["numbers"] == {"factor": pytest.approx(1 / 3), "raw_factor": pytest.approx(1 / 3)}
+    assert list(throttle["numbers"]) == ["factor", "raw_factor"], "as the model has them"
     html = page(world)
     assert throttle["latest"]["sentence"] in html
     assert "<dt>raw factor</dt>" in html
