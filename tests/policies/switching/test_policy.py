@@ -1,7 +1,6 @@
 """The policy over the wire: the same runs, and the same again from any stored state."""
 
 from dataclasses import replace as change
-from datetime import timedelta
 from itertools import pairwise, permutations
 from typing import Any
 
@@ -274,17 +273,6 @@ def test_a_clean_up_counts_what_is_deleted_and_never_what_was_moved_backwards() 
     said = [r.explanation for r in DONE.records() if r.verdict is SwitchStage.CLEANUP]
     counted = list(dict.fromkeys(sentence.split(": ")[1].split(",")[0] for sentence in said))
     assert counted == [f"{n} of 3 moved ledgers deleted from old" for n in range(4)]
-
-
-def test_the_defaults_are_these() -> None:
-    settings = SwitchingSettings()
-    assert (settings.rollback_window, settings.cleanup_after) == (timedelta(days=1), timedelta(days=15))
-    assert (settings.copy_concurrency, settings.max_deletions, settings.retries, settings.window) == (16, 16, 5, 1016)
-    assert (settings.target_policy.value, settings.precheck_validity) == ("dedicated", timedelta(minutes=10))
-    remap = SwitchingSettings.model_validate({"strategies": {"cursor": "remap", "schema": "same_id"}})
-    assert remap.remapped == {LedgerKind.CURSOR}
-    with pytest.raises(ValueError, match="strategies"):
-        SwitchingSettings.model_validate({"strategies": {"topic": "remap"}})
 
 
 FULL = World().to(SwitchStage.DONE)

@@ -53,14 +53,6 @@ def test_an_expired_or_unready_precheck_does_not_start_a_switch() -> None:
     assert codes(world.tell(world.start_event())) == [RejectCode.PRECHECK_FAILED]
 
 
-def test_the_same_target_again_drives_on() -> None:
-    world = World().to(S.BUILD)
-    open_orders = {(o.verdict, o.op) for o in world.orders}
-    said = world.tell(world.start_event())
-    assert codes(said) == []
-    assert open_orders <= {(s.verdict, s.op) for s in said}
-
-
 def test_a_precheck_from_another_source_does_not_start_a_switch() -> None:
     world = World().to(S.PRECHECKED)
     [check] = world.state.checks

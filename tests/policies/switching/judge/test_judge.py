@@ -6,15 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchVerdict
-from policies.switching.fold import fold
-from policies.switching.judge.stages import advance
-from policies.switching.judge.table import judge, refuse
-from policies.switching.readings import LedgerOutcome, SwitchCommand
+from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ENDED, SwitchAction, SwitchingState, SwitchStage
-from policies.switching.transition import Transition
 from tests.cases import case
-from tests.policies.switching.events import Event, answer, command, observations_of, status
+from tests.policies.switching.events import Event, answer, command, status
 from tests.policies.switching.world import Bookies, World, built_once, stored, well_at
 
 IGNORED, TAKEN = "ignored", "taken"
@@ -233,35 +229,6 @@ def it_does_what_the_table_says_or_nothing(stage: SwitchStage, name: str) -> Non
             assert moved is expected
     assert not [s for s in said if s.verdict is SwitchVerdict.HALT]
     assert stored(after) == after
-
-
-@pytest.mark.parametrize("name", EVENTS)
-def test_asking_changes_nothing_and_judging_writes_the_same_again(name: str) -> None:
-    for stage in SwitchStage:
-        with case(stage):
-            asking_changes_nothing_and_judging_writes_the_same_again(stage, name)
-
-
-def asking_changes_nothing_and_judging_writes_the_same_again(stage: SwitchStage, name: str) -> None:
-    world = world_at(stage)
-    seen = observations_of(EVENTS[name][0](world), world.now_ms)
-    state, news = fold(world.state, seen[-1]) if seen[-1] else (None, None)
-    if state is None or news is None:
-        return
-    asked = Transition(state, world.limits, world.now_ms)
-    if isinstance(news, SwitchCommand) and refuse(asked.facts(), news) is not None:
-        assert refuse(asked.facts(), news) == refuse(asked.facts(), news)
-        assert (asked.packed(), asked.writes, asked.plan.touched) == (state, 0, set())
-        return
-    written = [Transition(state, world.limits, world.now_ms) for _ in range(2)]
-    for step in written:
-        if isinstance(news, SwitchCommand):
-            assert refuse(step.facts(), news, step) is None
-        else:
-            judge(step.facts(), news, step)
-        advance(step.facts(), step)
-    assert written[0].packed() == written[1].packed()
-    assert written[0].drafts == written[1].drafts
 
 
 ASKED = [a for a in SwitchAction if a is not SwitchAction.STATUS_NEW]
