@@ -6,7 +6,7 @@ of the table is applied here: commands, leases, reports and results go on to the
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -236,20 +236,11 @@ _CONTENT = msgspec.msgpack.Decoder(tuple[tuple[Reference, ...], tuple[Ledger, ..
 class InventorySeen:
     """A complete inventory: all references that name a ledger, and which of the ledgers exist in the target."""
 
-    references: tuple[Reference, ...]
+    manifest: SwitchInventory
     at_ms: int
-    target: str = ""
-    """The cluster in which each ledger was looked up; empty if none was."""
-    existing: Mapping[int, Ledger] = field(default_factory=dict)
-    staying: tuple[StayingLedgers, ...] = ()
-    """Counts of the ledgers that are neither copied nor attributed."""
-    valid_ms: int = 1_200_000
-    moved_too: bool = False
-    """Whether ledgers of references in the target were looked up, too."""
-    epoch: int = NEVER
-    """The epoch of the directive that ZooKeeper had before the reading; -1: not known."""
-    attempt: int = 1
-    """The switch's attempt when the reading began."""
+    """When it began."""
+    references: tuple[Reference, ...]
+    existing: Mapping[int, Ledger]
 
 
 def assemble(
@@ -288,31 +279,30 @@ def _join_parts(known: InventoryAssembly) -> InventorySeen | None:
     if len(references) != manifest.references:
         return None
     existing = {ledger.ledger_id: ledger for _, found in parts for ledger in found}
-    return InventorySeen(
-        tuple(with_ledger(references)), known.began_ms, manifest.target, existing, manifest.staying, manifest.valid_ms,
-        manifest.moved_too, _find_epoch(manifest), manifest.attempt or 1,
-    )  # fmt: skip
+    return InventorySeen(manifest, known.began_ms, tuple(with_ledger(references)), existing)
 
 
 def summarize(state: SwitchingState, seen: InventorySeen) -> SwitchingState | None:
     """Keep a summary of the inventory; None if it is no newer than the last one, or than the directive in force."""
-    is_early = state.directive is not None and seen.epoch < state.directive.epoch
+    manifest, epoch = seen.manifest, _find_epoch(seen.manifest)
+    is_early = state.directive is not None and epoch < state.directive.epoch
     if is_early or (state.inventory is not None and seen.at_ms <= state.inventory.at_ms):
         return None
     switch, bootstrap = state.switch, state.bootstrap
     owners = Counter(find_owner(r, bootstrap) or ANY_CLUSTER for r in seen.references)
-    for staying in seen.staying:
+    for staying in manifest.staying:
         owners[staying.cluster] += staying.count
     target = switch.target if switch else None
     outside = [r.ledger_id for r in seen.references if target is None or find_owner(r, bootstrap) != target]
-    outside += (s.greatest_id for s in seen.staying if not _may_be_in_target(state, s))
+    outside += (s.greatest_id for s in manifest.staying if not _may_be_in_target(state, s))
     old_ids: set[int] = set()
     if switch is not None and switch.stage in LIVE - PLANNING:
         old_ids = {r.ledger_id for r in seen.references if find_owner(r, bootstrap) == switch.source}
     counts, greatest = dict(sorted(owners.items())), max(outside, default=NEVER)
     summary = InventorySummary(
-        seen.at_ms, counts, tuple(sorted(old_ids)), greatest, seen.staying, seen.valid_ms, seen.epoch, seen.attempt
-    )
+        seen.at_ms, counts, tuple(sorted(old_ids)), greatest, manifest.staying, manifest.valid_ms, epoch,
+        manifest.attempt or 1,
+    )  # fmt: skip
     return replace(state, inventory=summary)
 
 

@@ -44,16 +44,17 @@ def judge_inventory(facts: SwitchFacts, seen: InventorySeen, step: Transition) -
     switch = facts.state.switch
     if switch is None:
         return
+    has_target = seen.manifest.target == switch.target
     if switch.recovering_ms >= 0:
-        is_since = seen.moved_too and seen.target == switch.target and seen.at_ms > switch.recovering_ms
+        is_since = seen.manifest.moved_too and has_target and seen.at_ms > switch.recovering_ms
         if not is_since or not facts.source_instance or not facts.target_instance:
             return
         _recover_plan(facts, switch, seen, step)
     if switch.stage in (LIVE - PLANNING) | {SwitchStage.ROLLBACK} and seen.at_ms > switch.ended_ms:
         _count_unplanned(facts, switch, seen, step)
-    if switch.stage not in PLANNING or seen.target != switch.target or seen.at_ms <= switch.live_ms:
+    if switch.stage not in PLANNING or not has_target or seen.at_ms <= switch.live_ms:
         return
-    if seen.attempt < switch.attempt:
+    if facts.awaits_unplanned:
         return  # it began before the switch was driven on, and may show what an operator has removed since
     if not facts.stands_still and not guards.refuse_without_lease(facts):
         _plan(facts, switch, seen, step)

@@ -19,7 +19,7 @@ from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.observations import Outcome, Reading
 from policies.switching.fold import InventorySeen, assemble
-from policies.switching.ledgers import Layout, Ledger, LedgerKind, LedgerState, Reference, path_of
+from policies.switching.ledgers import Layout, Ledger, LedgerKind, LedgerState, Reference, path_of, with_ledger
 from policies.switching.readings import (
     SwitchBrokers,
     SwitchCluster,
@@ -343,9 +343,9 @@ LEDGERS = st.lists(
 def test_what_is_told_is_what_is_heard(references: list[Reference], existing: dict[int, Ledger]) -> None:
     whole = heard(told(references, existing))
     assert whole is not None
-    assert whole.references == tuple(references)
+    assert whole.references == tuple(with_ledger(references))
     assert whole.existing == existing
-    assert (whole.target, whole.at_ms) == ("new", NOW_MS - 42)
+    assert (whole.manifest.target, whole.at_ms) == ("new", NOW_MS - 42)
 
 
 def test_the_manifest_comes_last_and_counts_all() -> None:

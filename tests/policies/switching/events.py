@@ -1,6 +1,6 @@
 """What a test lets happen, in few words, and the readings that would be published for it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Self
 
@@ -15,7 +15,6 @@ from policies.switching.readings import (
     StatusAction,
     SwitchCluster,
     SwitchCommand,
-    SwitchInventory,
     SwitchInventoryPart,
     SwitchLedger,
     SwitchStatus,
@@ -108,9 +107,14 @@ def _shown(epoch: int) -> int | None:
     return None if epoch < 0 else epoch
 
 
+def listed(event: InventorySeen, **fields: Any) -> InventorySeen:
+    """An inventory whose manifest has other fields."""
+    return replace(event, manifest=event.manifest.model_copy(update=fields))
+
+
 def inventory_readings(event: InventorySeen, now_ms: int) -> list[Reading]:
     """Parts of two references, and the manifest."""
-    name = f"inventory-{event.at_ms}-{event.target}-{len(event.existing)}"
+    name = f"inventory-{event.at_ms}-{event.manifest.target}-{len(event.existing)}"
     parts = [event.references[i : i + 2] for i in range(0, len(event.references), 2)]
     readings: list[Reading] = [
         SwitchInventoryPart(
@@ -120,9 +124,5 @@ def inventory_readings(event: InventorySeen, now_ms: int) -> list[Reading]:
         )
         for number, part in enumerate(parts)
     ]  # fmt: skip
-    manifest = SwitchInventory(
-        **OK, inventory=name, parts=len(parts), references=len(event.references), target=event.target,
-        took_ms=now_ms - event.at_ms, moved_too=event.moved_too, epoch=_shown(event.epoch), valid_ms=event.valid_ms,
-        attempt=event.attempt, staying=event.staying,
-    )  # fmt: skip
-    return [*readings, manifest]
+    counts = {"parts": len(parts), "references": len(event.references), "took_ms": now_ms - event.at_ms}
+    return [*readings, event.manifest.model_copy(update={"inventory": name, **counts})]

@@ -1,6 +1,5 @@
 """What several read models say together; what is not known is not guessed."""
 
-from dataclasses import replace as replace_event
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from policies.switching.settings import DAY_MS, HOUR_MS
 from policies.switching.state import DeletedIds, SwitchingState, SwitchStage
 from policies.switching.transition import Transition
 from tests.cases import for_each
-from tests.policies.switching.events import command
+from tests.policies.switching.events import command, listed
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import World, codes, few
 
@@ -128,7 +127,7 @@ def test_a_list_of_brokers_read_under_the_directive_before_forgets_no_cluster() 
 def test_an_inventory_taken_under_the_directive_before_plans_and_deletes_nothing(stage: SwitchStage) -> None:
     world = World().to(stage)
     world.orders.clear()
-    world.later().tell(replace_event(world.inventory_event(), epoch=0))
+    world.later().tell(listed(world.inventory_event(), epoch=0))
     assert (world.stage, world.orders) == (stage, [])
     world.later().tell(world.inventory_event())
     world.work()

@@ -15,7 +15,7 @@ from policies.switching.readings import CommandName, SwitchBrokers, SwitchComman
 from policies.switching.registration import KIND
 from policies.switching.state import SwitchingState, SwitchStage
 from policies.units import from_millis
-from tests.policies.switching.events import command, inventory_readings
+from tests.policies.switching.events import command, inventory_readings, listed
 from tests.policies.switching.snapshots import GOOD
 from tests.policies.switching.wire import CLUSTER, WireWorld
 from tests.policies.switching.world import World
@@ -83,7 +83,7 @@ def done(*staying: StayingLedgers) -> World:
     world = World().to(SwitchStage.DONE).later()
     world.tell(world.members_event(), *(world.follow(broker) for broker in world.brokers))
     world.later()
-    world.tell(replace(world.inventory_event(), staying=staying))
+    world.tell(listed(world.inventory_event(), staying=staying))
     return world
 
 
@@ -117,7 +117,7 @@ def test_a_cluster_that_holds_nothing_any_more_is_given_up(command: str) -> None
 
 def test_a_standby_that_brokers_never_wrote_to_holds_nothing_that_only_an_owner_knows() -> None:
     world = World().to(SwitchStage.PRECHECKED).later()
-    world.tell(replace(world.inventory_event(), staying=(topics(ANY_CLUSTER),)))
+    world.tell(listed(world.inventory_event(), staying=(topics(ANY_CLUSTER),)))
     assert answer(world, command("unregister", "x", name="new"))[0] is None
 
 

@@ -15,7 +15,7 @@ from policies.switching.state import Directive, LedgerStage, SwitchingState, Swi
 from policies.switching.transition import Transition
 from policies.units import from_millis
 from tests.cases import for_each
-from tests.policies.switching.events import command
+from tests.policies.switching.events import command, listed
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import World, codes
 
@@ -93,7 +93,7 @@ def test_a_switch_goes_on_to_hold_and_can_still_be_taken_back(stage: SwitchStage
 
 def test_an_inventory_that_did_not_look_up_what_moved_shows_no_plan() -> None:
     world = after_loss(S.HOLD)
-    world.tell(replace_event(world.later().inventory_event(), moved_too=False, existing={}))
+    world.tell(replace_event(listed(world.later().inventory_event(), moved_too=False), existing={}))
     assert (world.switch.recovering_ms >= 0, world.stages()) == (True, {})
     world.tell(world.later().inventory_event())
     assert set(world.stages().values()) == {LedgerStage.PROMOTED}

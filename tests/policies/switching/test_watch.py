@@ -1,6 +1,5 @@
 """Every live broker is watched, in every stage: who deviates is named, and nothing irreversible goes on without it."""
 
-import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -15,7 +14,7 @@ from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, SwitchStage
 from policies.units import from_millis
 from tests.cases import for_each
-from tests.policies.switching.events import Made, command
+from tests.policies.switching.events import Made, command, listed
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, Ref, World, codes
 
@@ -348,5 +347,5 @@ def test_topics_ledgers_that_are_the_targets_own_break_nothing() -> None:
     """A topic does not say which cluster holds its ledgers; an inventory may be newer than the generator's reading."""
     world = World().to(S.HOLD)
     staying = (StayingLedgers(StayingKind.TOPIC, ANY_CLUSTER, 1, 2**32 + 1000),)
-    world.tell(dataclasses.replace(world.later().inventory_event(), staying=staying))
+    world.tell(listed(world.later().inventory_event(), staying=staying))
     assert not world.switch.halted

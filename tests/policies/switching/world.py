@@ -32,6 +32,7 @@ from policies.switching.readings import (
     SwitchBroker,
     SwitchBrokers,
     SwitchCommand,
+    SwitchInventory,
     SwitchLease,
     SwitchLedger,
     SwitchRegistry,
@@ -278,10 +279,11 @@ class World:
         target = target or (self.state.switch.target if self.state.switch else "new")
         ids = {r.ledger_id for r in self.refs.values()} & self.clusters[target].ledgers.keys()
         existing = {i: self.facts(target, i) for i in ids}
-        attempt = self.state.switch.attempt if self.state.switch else 1
-        return InventorySeen(
-            self.references(), self.now_ms, target, existing, moved_too=True, epoch=self.epoch_shown(), attempt=attempt
-        )
+        manifest = SwitchInventory(
+            **OK, inventory="i", target=target, moved_too=True, epoch=self.epoch_shown(),
+            attempt=self.state.switch.attempt if self.state.switch else 1,
+        )  # fmt: skip
+        return InventorySeen(manifest, self.now_ms, self.references(), existing)
 
     def directive_shown(self) -> Directive | None:
         """The directive that ZooKeeper shows."""

@@ -1,6 +1,5 @@
 """Rows 1 to 4, 18, 20, 23 and 24: what people ask for, with what it orders and what is refused."""
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from policies.switching.state import (
     SwitchStage,
 )
 from tests.cases import for_each
-from tests.policies.switching.events import command
+from tests.policies.switching.events import command, listed
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, World, codes, few, verdicts
 
@@ -129,7 +128,7 @@ def test_what_stayed_behind_is_driven_on() -> None:
     world.later().tell(world.start_event())
     assert (world.stage, world.switch.attempt) == (S.BUILD, 2)
     taken, before = world.later().inventory_event(), world.stages()
-    world.tell(dataclasses.replace(taken, attempt=1))
+    world.tell(listed(taken, attempt=1))
     assert (world.stage, world.stages()) == (S.BUILD, before), "it began before, although it was appended after"
     world.work()
     assert world.stages() == {"/c1": L.CLEANED, "/c2": L.CLEANED, "/s1": L.PROMOTED}
