@@ -1,6 +1,5 @@
 """Follows decisions, and has those of each cluster carried out on a thread of its own."""
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,6 @@ from policies.units import UserError, from_millis
 from policies.wire import BadRecordError, DeadLetterReason, EventReader
 
 _POLL_SECONDS = 0.2
-_LOG_AGAIN_SECONDS = 60.0
 
 Data = TypeVar("Data")
 Publish = Callable[[str, str, bytes], None]
@@ -29,27 +27,8 @@ Publish = Callable[[str, str, bytes], None]
 _log = structlog.get_logger(__name__)
 
 
-class RefusedRecordLog:
-    """Logs records that cannot be read: the first one of a topic at once, then a count every minute."""
-
-    def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
-        self._log_at: dict[str, float] = {}
-
-    def note(self, topic: str, detail: str) -> None:
-        """Count a record; `detail` is the reason."""
-        self._counts[topic], now = self._counts.get(topic, 0) + 1, time.monotonic()
-        if now >= self._log_at.get(topic, now):
-            _log.warning(
-                "records are ignored, another process writes to this topic: `headgate doctor` lists the writers",
-                topic=topic,
-                count=self._counts[topic],
-                last=detail,
-            )
-            self._counts[topic], self._log_at[topic] = 0, now + _LOG_AGAIN_SECONDS
-
-
-_refused = RefusedRecordLog()
+_flawed_topics: set[str] = set()
+"""The topics with records that could not be read, each logged once: there may be 200,000, and a metric counts all."""
 
 
 @dataclass(frozen=True)
@@ -229,16 +208,15 @@ class Actuator(Follower, Generic[Fenced]):
 
 
 def read_data(reader: EventReader[Data], record: Record) -> Data | None:
-    """Return the data of a record's event; None if the reader does not read its type, or it cannot be read.
-
-    Records that cannot be read are logged at most once a minute: there may be 200,000 of them.
-    """
+    """Return the data of a record's event; None if the reader does not read its type, or it cannot be read."""
     if record.value is None:
         return None  # a deletion: the decision in force stays in force until it expires
     try:
         return reader.read(record.value).data
     except BadRecordError as error:
         # The topics hold events of other types, too.
-        if error.reason is not DeadLetterReason.UNKNOWN_TYPE:
-            _refused.note(record.topic, str(error))
+        if error.reason is not DeadLetterReason.UNKNOWN_TYPE and record.topic not in _flawed_topics:
+            _flawed_topics.add(record.topic)
+            what = "records are ignored, another process writes to this topic: `headgate doctor` lists the writers"
+            _log.warning(what, topic=record.topic, first=str(error))
         return None

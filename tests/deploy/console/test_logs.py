@@ -13,12 +13,15 @@ import pytest
 import structlog
 from pydantic import SecretStr
 
-from connectors.actuation.actuator import RefusedRecordLog
+from connectors.actuation.actuator import read_data
 from connectors.redaction import secret
 from deploy.console import options
 from deploy.console.logs import set_up_logging
 from deploy.console.terminal import show_progress
+from policies.throttle import ThrottleFactor
+from policies.wire import EventReader
 from tests.cases import for_each
+from tests.connectors.actuation.tail import record
 from tests.deploy.console.test_terminal import SLOWED
 
 
@@ -109,8 +112,9 @@ def test_a_command_that_answers_says_at_its_end_alone_what_prevents_it(capsys: p
 
 def test_a_command_that_answers_says_all_the_same_what_it_does_not_believe(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logging(answers=True)
-    RefusedRecordLog().note("decided.throttle", "decided.throttle/0/1: no header")
-    assert [line["last"] for line in lines(capsys)] == ["decided.throttle/0/1: no header"]
+    for _ in range(2):
+        assert read_data(EventReader((ThrottleFactor,)), record("headgate.decided.of-another", b"junk")) is None
+    assert ["another process writes" in line["event"] for line in lines(capsys)] == [True]
 
 
 def fail_with(password: str, message: str = "no route for x") -> None:
