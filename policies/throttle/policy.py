@@ -160,8 +160,8 @@ def _explain_details(verdict: ClusterVerdict, about: VolumeVerdict | None) -> It
     if limiting is not None and brokers.is_cordoned(limiting.key):
         which = "it" if named == limiting.key else name_volume("broker", limiting.key)
         yield f"{which} is cordoned, so it gets no new partitions"
-    broker_of = brokers.brokers.get(about.key[0]) if about is not None and about.departed_ms is None else None
-    if about is not None and broker_of is not None and (error := broker_of.state.find_error(about.key[1])) is not None:
+    error = None if about is None else brokers.brokers[about.key[0]].state.find_error(about.key[1])
+    if about is not None and error is not None:
         yield f"broker {about.key[0]} reports {about.key[1]} as failed ({error})"
 
 

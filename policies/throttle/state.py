@@ -49,8 +49,8 @@ class BrokerState(ServerState[int], array_like=True, frozen=True, gc=False):
     """(log dir, Kafka's error) of the log dirs that it reports as failed, by its last good reading; in order."""
 
     def find_error(self, log_dir: str) -> str | None:
-        """Return the error with which the broker reports a log dir; None if it reports none."""
-        return dict(self.errors).get(log_dir) if self.errors else None
+        """Return the error with which the broker reports a log dir; None if it reports none, or has left."""
+        return dict(self.errors).get(log_dir) if self.left_ms is None else None
 
 
 class BrokerMembership(Struct, array_like=True, frozen=True):
@@ -240,7 +240,7 @@ def _grow(before: Mapping[Replicas, int], after: Mapping[Replicas, int], each: R
     """Return by how much a topic's replicas grew. Bytes whose move has ended did not grow: they only changed sides."""
     grown, (topic, is_moved) = after[each] - before.get(each, 0), each
     moved = max(0, before.get((topic, True), 0) - after.get((topic, True), 0))
-    return max(0, grown - moved) if moved and grown > 0 and not is_moved else grown
+    return grown if is_moved else min(grown, max(0, grown - moved))
 
 
 def _describe(size_bytes: int, rate: float | None, share: float | None) -> str:

@@ -41,6 +41,7 @@ def test_an_unread_bookie_is_named_with_the_outcome() -> None:
     [
         pytest.param([{}], "read_only", "is read-only", id="its disks are not read"),
         pytest.param([50, 50], "by_hand", "it was made read-only by hand; `curl -X PUT", id="by hand"),
+        pytest.param([{"/l": 50, "/m": None}], "by_hand", "no ledger dir is full", id="a dir that was never readable"),
         pytest.param([4, 0], "full", "a ledger dir is full, beyond its read-only threshold; give it space", id="full"),
         pytest.param([{"/l": 4, "/m": 50}, {"/m": 50}], "kept", "room again", id="the full dir left"),
         pytest.param([5, 30], "kept", "room again, and it stayed read-only; `curl -X PUT", id="kept"),

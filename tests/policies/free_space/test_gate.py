@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.free_space.alerts import render_factor
-from policies.free_space.gate import FactorVerdict, Gate, HoldReason, move
+from policies.free_space.gate import FactorVerdict, Gate, HoldReason, is_misleading, move
 from policies.units import millis_of, to_millis
 from tests.cases import for_each
 from tests.policies.scenario import HARD, NO_PATIENCE, at, throttle
@@ -111,6 +111,21 @@ def test_invariants_of_every_move_and_moving_again_at_once_changes_nothing(
     if after.rises_at_ms is not None:
         assert after.rises_at_ms > NOW
     assert move(after.gate, raw, stopping, recovered - stopping, NOW, settings).gate == after.gate
+
+
+@for_each(
+    ("published", "left", "expected"),
+    [
+        (None, 29, True), (None, 31, False), (29, None, True), (31, 29, True), (30, 30, False), (29, 30, True),
+        (300, 40, False), (20, 9, True), (20, 10, False), (9, 20, True), (None, None, False),
+    ],
+)  # fmt: skip
+def test_a_published_time_to_full_misleads_by_a_factor_of_two_once_either_is_soon(
+    published: int | None, left: int | None, *, expected: bool
+) -> None:
+    """In minutes; the alert begins below 30."""
+    times = (None if minutes is None else NOW + 60_000 * minutes for minutes in (published, left))
+    assert is_misleading(*times, NOW, throttle(HARD)) is expected
 
 
 @for_each(

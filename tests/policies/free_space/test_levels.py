@@ -96,6 +96,7 @@ CASES: list[Any] = [
         "restore", "released", None,
     ),
     ("stale is told", {"wanted": WantedFactor(0.2, LimitReason.STALE)}, "set", "stale", 20_000),
+    ("an obstacle to nothing", {"obstacle": LimitReason.QUOTA_CALLBACK, "found": 40_000}, "keep", "tighter", 40_000),
     ("no beginning with an obstacle", {"obstacle": LimitReason.QUOTA_CALLBACK}, "refuse", "quota_callback", 50_000),
     (
         "but not from going on",
@@ -127,6 +128,11 @@ CASES: list[Any] = [
 def test_what_is_done(given_: dict[str, Any], verdict: str, reason: str, rate: int | None) -> None:
     planned = plan_level(situation(**given_))
     assert (planned.verdict.value, planned.reason.value, planned.rate) == (verdict, reason, rate)
+
+
+def test_what_was_there_before_is_no_rate_of_headgates() -> None:
+    planned = plan_level(situation(wanted=decided(1.0), record=replace(HELD, baseline=77_777), found=50_000))
+    assert planned.record == LevelRecord(held=False, baseline=77_777, base=BASE, rates=(50_000,))
 
 
 def test_a_change_by_hand_becomes_what_is_put_back() -> None:

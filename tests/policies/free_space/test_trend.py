@@ -80,6 +80,11 @@ def test_a_linear_fill_is_said_once_it_has_been_seen_for_a_fortieth_of_what_is_l
     assert [a.confidence < b.confidence for a, b in pairwise(found) if 100 <= a.second < 190] == [True] * 9
 
 
+def test_a_confidence_of_one_half_suffices() -> None:
+    (last,) = said([(second, 164_000 - 1000 * second) for second in range(5)])
+    assert (last.second, last.rate, last.confidence) == (4, 1000, 0.5)
+
+
 @for_each(
     "levels",
     [

@@ -226,6 +226,9 @@ def test_a_failed_log_dir_fills_no_more() -> None:
     assert run.last.soonest_full is None
     assert "full in" not in run.last.explanation
     assert "broker 1 reports /data/a as failed (KAFKA_STORAGE_ERROR)" in run.last.explanation
+    full = Run(throttle(HARD)).feed([log_dirs(0, 1, 0), log_dirs(10, 1, {A: None}), members(20, 2)])
+    assert full.last.explanation.startswith("Producers of payments should be stopped: broker 1 left the cluster")
+    assert "reports" not in full.last.explanation, "it is gone"
 
 
 def test_a_broker_that_is_back_is_not_unread_for_the_time_it_was_away() -> None:

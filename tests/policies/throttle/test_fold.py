@@ -91,6 +91,7 @@ def test_a_volume_without_sizes_is_unreadable(sizes: tuple[int, int]) -> None:
     unsized = volume.model_copy(update={"total_bytes": sizes[0], "usable_bytes": sizes[1]})
     reading = observation.reading.model_copy(update={"volumes": (unsized,)})
     assert counting(folded([Observation("x", at(0), reading)]), 0) == {}
+    assert counting(folded([log_dirs(0, 1, {A: 0}, total=0)]), 0)[1, A].factor == 0.0, "a size of 0 is one"
 
 
 def test_a_dir_named_twice_counts_as_the_fuller() -> None:

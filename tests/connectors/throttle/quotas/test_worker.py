@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.errors import KafkaTimeoutError, PolicyViolationError
+from kafka.errors import ClusterAuthorizationFailedError, KafkaTimeoutError, PolicyViolationError
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from connectors.kafka.cluster_client import KafkaBroker
 from connectors.kafka.connection import WatchedKafka
@@ -799,6 +800,18 @@ def test_no_other_settings_are_refused(bench: Bench, fails: list[Exception]) -> 
     bench.kafka.fails = fails[:]
     assert bench.worker.preflight() == []
     assert bench.kafka.clients == 0
+
+
+def test_a_refused_question_for_the_brokers_settings_is_no_obstacle_and_is_logged(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: KafkaClient) -> dict[int, BrokerQuotaSettings]:
+        raise ClusterAuthorizationFailedError
+
+    monkeypatch.setattr(KafkaClient, "broker_settings", refuse)
+    with capture_logs() as logs:
+        assert bench.reconcile(order(0.5)) == [("applied", "decided")]
+    assert [each["event"].endswith("a quota callback would not be noticed") for each in logs][:1] == [True]
 
 
 def test_release_puts_back_all_there_was_whatever_is_decided(bench: Bench) -> None:
