@@ -15,7 +15,7 @@ from connectors.actuation.worker import Fenced, PublishAudit, Worker
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail
 from policies.effects import report_key
-from policies.units import UserError, from_millis
+from policies.units import from_millis
 from policies.wire import BadRecordError, DeadLetterReason, EventReader
 
 _POLL_SECONDS = 0.2
@@ -86,7 +86,7 @@ class Follower(ABC):
         """Have decisions carried out until `stop` is set. Their effects stay.
 
         Raises:
-            UserError: the connection's files cannot be used, or `_prepare` refuses to begin.
+            UserError: the connection's files cannot be used.
         """
         with self._open_tail(self._histories()) as tail:
             # The whole history first: a later record may have lifted an earlier decision.
@@ -110,11 +110,7 @@ class Follower(ABC):
         return {self._topics.decided: None}
 
     def _prepare(self, stop: Event) -> None:  # noqa: B027 - optional
-        """Find out what must be known before anything is carried out.
-
-        Raises:
-            UserError: the actuator must not begin.
-        """
+        """Find out what must be known before anything is carried out."""
 
     def _open_tail(self, histories: Mapping[str, timedelta | None]) -> Tail:
         return Tail(self._topics.connection, histories, self._client_id)
@@ -162,7 +158,6 @@ class Actuator(Follower, Generic[Fenced]):
     Args:
         kind: the decisions to follow.
         side: a further topic to follow.
-        find_refusals: finds why the actuator must not begin, with all problems at once.
     """
 
     def __init__(
@@ -173,19 +168,13 @@ class Actuator(Follower, Generic[Fenced]):
         workers: Mapping[str, Worker[Fenced]],
         kind: type[Fenced],
         side: SideTopic[Any] | None = None,
-        find_refusals: Callable[[], list[str]] = list,
     ) -> None:
         super().__init__(name, client_id, topics, workers)
         self._workers = workers
         self._decisions: EventReader[Any] = EventReader((kind,))
         self._side = side
-        self._find_refusals = find_refusals
         for cluster, worker in workers.items():
             worker.may_act = partial(topics.may_act, cluster)
-
-    def _prepare(self, stop: Event) -> None:  # noqa: ARG002 - it does not take long
-        if problems := self._find_refusals():
-            raise UserError("\n".join(problems))
 
     def _histories(self) -> dict[str, timedelta | None]:
         return super()._histories() | ({} if self._side is None else {self._side.name: self._side.history})

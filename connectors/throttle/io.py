@@ -208,9 +208,14 @@ def make_actuators(context: ActuatorContext) -> Iterator[Component]:
     """Yield the actuator of the clusters that the settings let it act on."""
     if quotas := _make_quota_workers(context, only_set=True):
         topics, about = context.loop_topics(ThrottleFactor), ("quota actuator", "headgate-actuator")
-        refuse = partial(find_refusals, quotas.values())
-        actuator = Actuator(*about, topics, quotas, ThrottleFactor, find_refusals=refuse)
-        yield Component("quota actuator", actuator.run, None, actuator.caught_up)
+        actuator = Actuator(*about, topics, quotas, ThrottleFactor)
+
+        def run(stop: Event) -> None:
+            if problems := find_refusals(quotas.values()):
+                raise UserError("\n".join(problems))
+            actuator.run(stop)
+
+        yield Component("quota actuator", run, None, actuator.caught_up)
 
 
 def list_refusals(context: ActuatorContext) -> Iterator[str]:

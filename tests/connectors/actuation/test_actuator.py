@@ -11,7 +11,6 @@ import pytest
 from connectors.actuation.actuator import Actuator, LoopTopics
 from connectors.actuation.worker import Worker
 from connectors.kafka.tail import Record
-from policies.units import UserError
 from tests.connectors.actuation.tail import CONNECTION, record
 from tests.connectors.actuation.test_order_worker import CLUSTER, Toy
 from tests.connectors.actuation.virtual_clock import VirtualClock
@@ -71,15 +70,13 @@ class ToyActuator(Actuator[Toy]):
 
     def __init__(self, tail: FakeTail, worker: RecordingWorker) -> None:
         topics = LoopTopics(CONNECTION, DECIDED, "headgate.audit")
-        self.problems: list[str] = []
-        super().__init__("toy actuator", "headgate-toy", topics, {CLUSTER: worker}, Toy, find_refusals=self._find)
+        super().__init__("toy actuator", "headgate-toy", topics, {CLUSTER: worker}, Toy)
         self.tail = tail
         self.followed: dict[str, timedelta | None] = {}
         self.prepare: Callable[[], None] = lambda: None
 
-    def _find(self) -> list[str]:
+    def _prepare(self, stop: Event) -> None:
         self.prepare()
-        return self.problems
 
     def _read_decision(self, record: Record) -> Toy | None:
         return Toy(**json.loads(record.value)) if record.value else None
@@ -138,16 +135,6 @@ def test_it_says_how_far_behind_it_is_until_it_has_caught_up() -> None:
     assert at_start == ["0 batches behind"]
     assert bench.actuator.caught_up() is None
     assert bench.actuator.followed == {DECIDED: None}
-
-
-def test_what_must_be_known_first_may_forbid_to_begin() -> None:
-    bench = Bench([decided(1)])
-    bench.actuator.problems = ["the settings do not fit", "nor do these"]
-    with pytest.raises(UserError, match="do not fit\nnor"):
-        bench.run()
-    assert bench.tail.is_closed
-    assert bench.actuator.caught_up() is not None
-    assert not bench.worker.is_closed, "it was never at work"
 
 
 def test_told_to_stop_while_it_catches_up_it_carries_nothing_out() -> None:

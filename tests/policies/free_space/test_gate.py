@@ -124,8 +124,8 @@ def test_a_published_time_to_full_misleads_by_a_factor_of_two_once_either_is_soo
     published: int | None, left: int | None, *, expected: bool
 ) -> None:
     """In minutes; the alert begins below 30."""
-    times = (None if minutes is None else NOW + 60_000 * minutes for minutes in (published, left))
-    assert is_misleading(*times, NOW, throttle(HARD)) is expected
+    at, full = (None if minutes is None else NOW + 60_000 * minutes for minutes in (published, left))
+    assert is_misleading(at, full, NOW, throttle(HARD)) is expected
 
 
 @for_each(
