@@ -62,8 +62,7 @@ class EmbeddedKafka:
     """A KRaft cluster of 1..N brokers on loopback; broker 1 is also the controller.
 
     All data is in `data_dir` and survives restarts; only one live instance may use the folder. Use it as a context
-    manager, or call `start` and `stop`. On Linux, brokers never outlive the Python process that started them.
-    Elsewhere, the next start on the same folder ends the brokers that were left behind.
+    manager, or call `start` and `stop`. The next start on the same folder ends brokers whose process was killed.
 
     - `jars`: the class path, `ensure_jars("kafka", …)`; more jars may be added, for example for a plugin.
     - `ports`: the brokers' ports in order; for 0 or a missing one, a free port is chosen and stored in `data_dir`.

@@ -2,15 +2,12 @@
 
 import fcntl
 import os
-import platform
 import re
 import shutil
 import signal
 import subprocess
-import sys
-import threading
 import time
-from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,7 +18,6 @@ from policies.units import UserError, without_settings
 MINIMUM_JAVA = 17
 
 _NO_PERF_DATA = "-XX:-UsePerfData"  # a file in /tmp that a killed JVM leaves behind
-_ON_LINUX = platform.system() == "Linux"
 _END_SECONDS = 10.0
 
 _INSTALL = (
@@ -31,17 +27,6 @@ _INSTALL = (
 
 _LITTLE_MEMORY = re.compile(r"Could not (?:reserve|allocate) .*|There is insufficient memory .*")
 _MORE_MEMORY = "raise the limit (`ulimit -v`; MemoryMax= of systemd; resources.limits.memory of Kubernetes)"
-
-# Linux ends a child with its parent only if the child itself requests it. So a Python child makes the request and then
-# becomes the JVM. A `preexec_fn` could make the request, too, but since Python 3.12 that gives a warning in a process
-# with threads. If the parent has died before the request took effect, nothing is started.
-_EXEC_TIED_TO_PARENT = """
-import ctypes, os, signal, sys
-PR_SET_PDEATHSIG = 1
-ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-if os.getppid() == int(sys.argv[1]):
-    os.execv(sys.argv[2], sys.argv[2:])
-"""
 
 
 def find_java() -> Path:
@@ -78,8 +63,8 @@ class JvmProcess:
 
     It has a session of its own, so a terminal's Ctrl-C reaches only this process, which ends the server in order.
     `run_dir` belongs to this one server: working directory, temporary files (`tmp/`), `jvm.pid`, which it locks, and
-    `console.log` with its output since its start. On Linux the server is killed when this process dies. Elsewhere, and
-    as a second safeguard, `end_orphan(run_dir)` finds it by that lock. Raises UserError if there is no suitable Java.
+    `console.log` with its output since its start. If this process is killed, `end_orphan(run_dir)` of its successor
+    finds the server by that lock. Raises UserError if there is no suitable Java.
     """
 
     def __init__(self, command: JvmCommand, run_dir: Path) -> None:
@@ -88,14 +73,19 @@ class JvmProcess:
         # A killed JVM leaves native libraries in its temporary directory.
         shutil.rmtree(self.run_dir / "tmp", ignore_errors=True)
         (self.run_dir / "tmp").mkdir(parents=True)
-        self._exited = threading.Event()
-        started: Future[subprocess.Popen[bytes]] = Future()
-        # Linux ties a child to the thread that forked it, not to the process. So each server has a thread that starts
-        # it and then waits for its end. That thread cannot end first, and servers may be started from any thread.
-        threading.Thread(
-            target=self._run, args=(self._command_line(command), started), name=f"jvm {run_dir.name}", daemon=True
-        ).start()
-        self._process = started.result()
+        with self.console_log.open("wb") as console, (self.run_dir / "jvm.pid").open("w") as file:
+            _lock(file)
+            self._process = subprocess.Popen(
+                self._command_line(command),
+                cwd=self.run_dir,
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=(file.fileno(),),
+                env=without_settings(os.environ),
+            )
+            file.write(f"{self._process.pid}\n")
 
     @property
     def pid(self) -> int:
@@ -105,32 +95,34 @@ class JvmProcess:
     @property
     def is_alive(self) -> bool:
         """Whether the process is running."""
-        return not self._exited.is_set()
+        return self.exit_code is None
 
     @property
     def exit_code(self) -> int | None:
         """The exit code, negative for a signal; None while the process runs."""
-        return None if self.is_alive else self._process.returncode
+        return self._process.poll()
 
     def wait(self, timeout_seconds: float) -> bool:
         """Wait for the end of the process; return False if it still runs after the timeout."""
-        return self._exited.wait(timeout_seconds)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_seconds)
+        return not self.is_alive
 
     def request_end(self) -> None:
         """Ask the process to end in order (SIGTERM), and return at once."""
-        self._signal(signal.SIGTERM)
+        self._process.terminate()
 
     def kill(self) -> None:
         """End the process by force (SIGKILL) and return when it has ended."""
-        self._signal(signal.SIGKILL)
-        self._exited.wait()
+        self._process.kill()
+        self._process.wait()
 
     def console_tail(self, lines: int = 20) -> list[str]:
         """Return the last lines of the process's output."""
         return tail(self.console_log, lines)
 
     def _command_line(self, command: JvmCommand) -> list[str]:
-        java = [
+        return [
             str(find_java()),
             f"-Djava.io.tmpdir={self.run_dir / 'tmp'}",
             _NO_PERF_DATA,
@@ -140,42 +132,13 @@ class JvmProcess:
             command.main_class,
             *command.arguments,
         ]
-        # On Linux, the server ends with this process, even if this process is killed.
-        tied = [sys.executable, "-I", "-S", "-c", _EXEC_TIED_TO_PARENT, str(os.getpid())] if _ON_LINUX else []
-        return [*tied, *java]
-
-    def _run(self, command_line: list[str], started: "Future[subprocess.Popen[bytes]]") -> None:
-        try:
-            with self.console_log.open("wb") as console, (self.run_dir / "jvm.pid").open("w") as file:
-                _lock(file)
-                process = subprocess.Popen(
-                    command_line,
-                    cwd=self.run_dir,
-                    stdin=subprocess.DEVNULL,
-                    stdout=console,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    pass_fds=(file.fileno(),),
-                    env=without_settings(os.environ),
-                )
-                file.write(f"{process.pid}\n")
-        except BaseException as error:
-            started.set_exception(error)
-            return
-        started.set_result(process)
-        process.wait()
-        self._exited.set()
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self.is_alive:
-            self._process.send_signal(number)
 
 
 def end_orphan(run_dir: Path) -> int | None:
     """End the JVM that an earlier process left behind in `run_dir`; return its pid, or None if there is none.
 
-    The JVM holds the lock on `jvm.pid` until its end, so the pid there cannot be another process's. This also waits for
-    a JVM that was killed with its parent a moment ago. Raises UserError if it cannot be ended.
+    The JVM holds the lock on `jvm.pid` until its end, so the pid there cannot be another process's. Raises UserError if
+    it cannot be ended.
     """
     try:
         file = (run_dir / "jvm.pid").open()
@@ -184,7 +147,7 @@ def end_orphan(run_dir: Path) -> int | None:
     with file:
         if _lock(file):
             return None
-        pid = int(file.read() or 0)  # empty if the parent was killed while it started the JVM, which Linux ends then
+        pid = int(file.read() or 0)  # empty if the parent was killed in the moment in which it started the JVM
         try:
             if pid:
                 os.kill(pid, signal.SIGKILL)

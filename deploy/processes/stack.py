@@ -262,6 +262,7 @@ def _end_without(kafka: EmbeddedKafka, terminal: Terminal, stop: threading.Event
         kafka.watch(stop, terminal.step)
     except UserError as error:
         print_error(error)
+        kafka.stop(grace_seconds=0)
         os._exit(USER_ERROR)
 
 

@@ -27,9 +27,9 @@ def test_up_watches_its_own_disks_answers_questions_resumes_after_kill_9_and_lea
         assert f"http://127.0.0.1:{free_port}/metrics" in first.output()
         os.kill(first.process.pid, signal.SIGKILL)
         first.process.wait()
-        eventually("nothing is left", lambda: not [pid for pid in pids if is_running(pid)])
     with Headgate(arguments, tmp_path / "again.log") as again:
-        pids = _watches(again, free_port, tmp_path)
+        left, pids = pids, _watches(again, free_port, tmp_path)
+        eventually("nothing is left of the first", lambda: not [pid for pid in left if is_running(pid)])
         assert "topics found, 0 created" in again.output()
         assert again.stop() == 0, again.output()
         assert not [pid for pid in pids if is_running(pid)]

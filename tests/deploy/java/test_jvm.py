@@ -19,7 +19,6 @@ from tests.system.processes import is_running
 
 ROOT = Path(__file__).parents[3]
 PATIENCE_SECONDS = 120.0
-on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
 
 # Java's command line as far as we use it: `-version`, or flags, `-cp`, a class path, a main class and its arguments.
 # The kernel splits the first line at blanks, and the path of this Python may have one.
@@ -39,18 +38,6 @@ if main == "Failing":
     sys.exit(3)
 signal.sigwait((signal.SIGUSR1,))
 """
-
-
-def has_ended(pid: int) -> bool:
-    """Wait for the end of a process, also of one that is no child."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        return is_readable(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def is_readable(descriptor: int) -> bool:
@@ -165,17 +152,6 @@ def test_server_that_ends_by_itself_shows_code_and_words(fake_java: FakeJava, tm
     process.kill()
 
 
-def test_server_outlives_the_thread_that_started_it(fake_java: FakeJava, tmp_path: Path) -> None:
-    processes: list[JvmProcess] = []
-    thread = threading.Thread(target=lambda: processes.append(fake_java.start(tmp_path / "run")))
-    thread.start()
-    thread.join()
-    try:
-        assert not processes[0].wait(0.3)
-    finally:
-        processes[0].kill()
-
-
 def test_old_temporary_files_are_cleared_at_start(fake_java: FakeJava, tmp_path: Path) -> None:
     (tmp_path / "run" / "tmp").mkdir(parents=True)
     (tmp_path / "run" / "tmp" / "libnative.so").touch()
@@ -184,42 +160,21 @@ def test_old_temporary_files_are_cleared_at_start(fake_java: FakeJava, tmp_path:
     assert list((tmp_path / "run" / "tmp").iterdir()) == []
 
 
-def server_of_a_killed_parent(fake_java: FakeJava, run_dir: Path, *, tied: bool) -> int:
-    """Have a Python process start a server, and kill that process; return the server's pid."""
+def test_the_server_of_a_killed_process_is_found_by_its_run_dir_and_ended(fake_java: FakeJava, tmp_path: Path) -> None:
     script = (
         "import signal; from pathlib import Path; import deploy.java.jvm as jvm\n"
-        f"jvm._ON_LINUX = {tied}\n"
-        f"process = jvm.JvmProcess(jvm.JvmCommand('Server', ()), Path({str(run_dir)!r}))\n"
+        f"process = jvm.JvmProcess(jvm.JvmCommand('Server', ()), Path({str(tmp_path)!r}))\n"
         "print(process.pid, flush=True); signal.sigtimedwait((), 120)\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         fake_java.await_start()
-        assert is_running(pid)
         parent.kill()
-    return pid
-
-
-@on_linux
-def test_server_dies_with_a_killed_parent(fake_java: FakeJava, tmp_path: Path) -> None:
-    assert has_ended(server_of_a_killed_parent(fake_java, tmp_path / "run", tied=True))
-
-
-@on_linux
-def test_next_start_awaits_the_end_of_a_server_that_is_just_dying(fake_java: FakeJava, tmp_path: Path) -> None:
-    pid = server_of_a_killed_parent(fake_java, tmp_path / "run", tied=True)
-    end_orphan(tmp_path / "run")
-    assert not is_running(pid)
-
-
-@on_linux
-def test_orphan_is_found_by_its_run_dir_and_ended(fake_java: FakeJava, tmp_path: Path) -> None:
-    pid = server_of_a_killed_parent(fake_java, tmp_path / "run", tied=False)
     assert is_running(pid)
-    assert end_orphan(tmp_path / "run") == pid
+    assert end_orphan(tmp_path) == pid
     assert not is_running(pid)
-    assert end_orphan(tmp_path / "run") is None
+    assert end_orphan(tmp_path) is None
 
 
 def test_a_server_whose_parent_was_killed_before_it_wrote_the_pid_is_awaited(tmp_path: Path) -> None:

@@ -112,7 +112,10 @@ def test_a_dead_kafka_ends_the_process_at_once_with_its_reason(
         def watch(self, _stop: threading.Event, _tell: Any) -> None:
             raise UserError("Kafka broker 1 was ended by SIGKILL (log: /data/broker.log)")
 
-    ended: list[int] = []
+        def stop(self, *, grace_seconds: float) -> None:
+            ended.append(grace_seconds)
+
+    ended: list[float] = []
     monkeypatch.setattr(os, "_exit", ended.append)
     stack._end_without(Dead(), SimpleNamespace(step=None), threading.Event())  # type: ignore[arg-type]
-    assert (ended, capsys.readouterr().err) == ([2], "Kafka broker 1 was ended by SIGKILL (log: /data/broker.log)\n")
+    assert (ended, capsys.readouterr().err) == ([0, 2], "Kafka broker 1 was ended by SIGKILL (log: /data/broker.log)\n")
