@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 import types
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -129,13 +128,6 @@ PREFIX, DELIMITER = "HEADGATE_", "__"
 _OF_OTHERS = frozenset({"HEADGATE_MAVEN_URL", "HEADGATE_SETTINGS"})
 """Variables that are no settings, but have an effect."""
 
-_KUBERNETES = re.compile(
-    r"HEADGATE(?:_[A-Z0-9]+)*_(?:SERVICE_(?:HOST|PORT(?:_\w+)?)|PORT(?:_\d+_(?:TCP|UDP)(?:_\w+)?)?)"
-)
-"""The variables that Kubernetes sets in a pod for services named headgate-…."""
-_PORT = re.compile(r"(?<!_SERVICE)_PORT$")
-"""Of these, the variables that are addresses."""
-
 
 def with_variables(
     root: type[BaseModel], file: Mapping[str, Any], environment: Mapping[str, str]
@@ -196,17 +188,16 @@ def variable_for(parts: Sequence[int | str]) -> str:
 
 
 def unknown_variables(
-    environment: Mapping[str, str], names: Iterable[str], settings: Iterable[Place]
+    environment: Iterable[str], names: Iterable[str], settings: Iterable[Place]
 ) -> Iterator[tuple[str, str]]:
     """Yield variables that look like settings and have no effect, with a sentence; `names` are the top settings."""
     top = {name.upper() for name in names}
     unknown = [
         name
-        for name, value in environment.items()
+        for name in environment
         if name.upper().startswith(PREFIX)
         and name.upper().removeprefix(PREFIX).partition(DELIMITER)[0] not in top
         and name.upper() not in _OF_OTHERS
-        and not (_KUBERNETES.fullmatch(name) and (value.startswith(("tcp://", "udp://")) or not _PORT.search(name)))
     ]
     known = [variable_for(place) for place in settings] if unknown else []
     for name in sorted(unknown):

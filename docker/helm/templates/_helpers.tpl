@@ -66,6 +66,7 @@ spec:
   serviceAccountName: {{ . }}
   {{- end }}
   automountServiceAccountToken: {{ $root.Values.serviceAccount.automountToken }}
+  enableServiceLinks: false # a service named headgate-… would have variables that look like settings
   {{- if .startupFailures }}
   terminationGracePeriodSeconds: 60
   {{- else }}

@@ -180,13 +180,9 @@ def test_a_policy_that_a_cluster_overrides_is_limited_there(file: Path) -> None:
         ("HEADGATE_WEATHER", "fine", "is no setting and has no effect"),
         ("HEADGATE_HTTP__PORT", "9408", None),
         ("HEADGATE_MAVEN_URL", "https://mirror", None),
-        ("HEADGATE_SERVICE_HOST", "10.0.0.1", None),
-        ("HEADGATE_DECIDE_SERVICE_PORT_HTTP", "9408", None),
-        ("HEADGATE_PORT", "tcp://10.0.0.1:9408", None),
-        ("HEADGATE_PORT_9408_TCP_ADDR", "10.0.0.1", None),
     ],
 )
-def test_a_variable_without_effect_is_named_and_kubernetes_own_are_not(
+def test_a_variable_without_effect_is_named(
     file: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str | None
 ) -> None:
     file.write_text(WATCHED + LIMITED)
