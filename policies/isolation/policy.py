@@ -4,12 +4,10 @@ It decides nothing while a reading that it needs is stale. Rules: docs/design/is
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
 from typing import Any
-
-from msgspec import Struct
 
 from policies.alerts import MOST_SINGLY, Sender
 from policies.book import Step
@@ -93,33 +91,8 @@ _PLACEMENT_BYTES, _NAME_BYTES = 4000, 60
 """The size of a placement and its audit entry without its bookies, and what each of those adds."""
 
 
-class _Compared(Struct, frozen=True, gc=False):
-    """A namespace's verdict, beside its last published placement."""
-
-    namespace: str
-    judged: PlacementJudgement
-    mark: str
-    """The mark of its placement, as `PublishedPlacements` has it; empty for a namespace that left."""
-    last: PublishedPlacements | None
-
-    @property
-    def repeat_at_ms(self) -> int:
-        return 0 if self.last is None else self.last.repeat_at_ms
-
-    @property
-    def is_changed(self) -> bool:
-        return self.last is None or self.last.mark != self.mark
-
-    @property
-    def is_core_changed(self) -> bool:
-        """Whether more changed than the bookies' names and the headroom; it has come or left."""
-        return self.last is None or self.last.mark.partition("|")[0] != self.mark.partition("|")[0]
-
-    @property
-    def size_bytes(self) -> int:
-        """About the size of its decision and its audit entry."""
-        names = len(self.judged.placed.first) + len(self.judged.promised.first) + len(self.judged.leak)
-        return _PLACEMENT_BYTES + _NAME_BYTES * names
+_Wanted = dict[str, tuple[str, PlacementJudgement]]
+"""By namespace the mark of its placement, as `PublishedPlacements` has it (empty if it left), and its verdict."""
 
 
 def _publish_placements(
@@ -139,57 +112,65 @@ def _publish_placements(
     """
     if not facts.is_fresh:
         return (), published, False
-    marks = [f"{facts.settings.mode}/{each.core}|{each.names_digest}" for each in judged]
-    wanted = {name: mark for each, mark in zip(judged, marks, strict=True) for name in each.namespaces}
     known = {name: last for last in published for name in last.namespaces}
-    is_due = any(facts.now_ms >= last.repeat_at_ms for last in published)
-    if not is_due and wanted == {name: last.mark for name, last in known.items()}:
-        return (), published, False
-    compared = [
-        _Compared(name, each, wanted[name], known.pop(name, None)) for each in judged for name in each.namespaces
-    ]
+    marked = [(f"{facts.settings.mode}/{each.core}|{each.names_digest}", each) for each in judged]
+    wanted: _Wanted = {name: pair for pair in marked for name in pair[1].namespaces}
     # A namespace that left is published a last time, as one without affinity.
-    compared += (_Compared(name, judged[0], "", last) for name, last in sorted(known.items()))
-    changed = [each.namespace for each in compared if each.is_changed]
+    wanted |= dict.fromkeys(sorted(known.keys() - wanted.keys()), ("", judged[0]))
+    changed = [name for name, (mark, _) in wanted.items() if name not in known or known[name].mark != mark]
+    due = {name for name, last in known.items() if facts.now_ms >= last.repeat_at_ms}
+    if not changed and not due:
+        return (), published, False
     is_mass = len(changed) > MOST_SINGLY
-    chosen = [
-        each
-        for each in compared
-        if (each.is_core_changed if is_mass else each.is_changed) or facts.now_ms >= each.repeat_at_ms
-    ]
-    sizes = accumulate(each.size_bytes for each in chosen)
+    due |= {name for name in changed if not is_mass or _is_core_changed(known.get(name), wanted[name][0])}
+    chosen = [name for name in wanted if name in due]
+    sizes = accumulate(_estimate_bytes(wanted[name][1]) for name in chosen)
     room = max(1, sum(1 for size_bytes in sizes if size_bytes <= MOST_STEP_BYTES))  # at least one goes out in a step
     chosen, later = chosen[:room], chosen[room:]
     decisions: list[Decision] = []
     if is_mass or len(chosen) > MOST_SINGLY:
         decisions.append(_make_summary(judged, changed, facts, issuer, publication))
-    described = {key: describe_placement(each) for key, each in {id(c.judged): c.judged for c in chosen}.items()}
-    decisions += (_make_placement(c, described[id(c.judged)], facts, issuer, publication) for c in chosen)
-    names, late = ({each.namespace for each in part} for part in (chosen, later))
-    return tuple(decisions), _remember(compared, names, late, facts), bool(later)
-
-
-def placement_schedule(settings: IsolationSettings) -> RepeatSchedule:
-    """Return when placements are repeated: two repeats may be late before they expire."""
-    return RepeatSchedule(settings.validity, valid_for=3)
+    described: dict[int, dict[str, Any]] = {}
+    for name in chosen:
+        each, sequence = wanted[name][1], publication.next(is_first=name not in known)
+        if id(each) not in described:
+            described[id(each)] = describe_placement(each)
+        decisions.append(_make_placement(name, each, described[id(each)], facts, issuer, sequence))
+    repeat_at_ms = placement_schedule(facts.settings).due_ms(facts.now_ms)
+    return tuple(decisions), _remember(known, wanted, chosen, later, repeat_at_ms), bool(later)
 
 
 def _remember(
-    compared: Iterable[_Compared], chosen: Set[str], later: Set[str], facts: IsolationFacts
+    known: Mapping[str, PublishedPlacements], wanted: _Wanted, chosen: list[str], later: list[str], repeat_at_ms: int
 ) -> tuple[PublishedPlacements, ...]:
     """Return the published placements after this step.
 
     A namespace that only a summary covered keeps the time of its last own decision, so that decision is repeated when
     it is due. One that is published later keeps its last decision, which shows that it is still to be published.
     """
-    repeat_at_ms = placement_schedule(facts.settings).due_ms(facts.now_ms)
+    after = {name: (wanted[name][0], last.repeat_at_ms) for name, last in known.items()}
+    after |= {name: (known[name].mark, known[name].repeat_at_ms) for name in later if name in known}
+    after |= {name: (wanted[name][0], repeat_at_ms) for name in chosen}
     alike: dict[tuple[str, int], list[str]] = {}
-    for each in compared:
-        last_mark = "" if each.last is None else each.last.mark
-        if mark := last_mark if each.namespace in later else each.mark:
-            when = repeat_at_ms if each.namespace in chosen else each.repeat_at_ms
-            alike.setdefault((mark, when), []).append(each.namespace)
-    return tuple(PublishedPlacements(mark, tuple(sorted(names)), when) for (mark, when), names in sorted(alike.items()))
+    for name, mark_and_time in after.items():
+        alike.setdefault(mark_and_time, []).append(name)
+    found = (PublishedPlacements(mark, tuple(sorted(names)), when) for (mark, when), names in sorted(alike.items()))
+    return tuple(each for each in found if each.mark)
+
+
+def _is_core_changed(last: PublishedPlacements | None, mark: str) -> bool:
+    """Whether more changed than the bookies' names and the headroom, or the namespace has come or left."""
+    return last is None or last.mark.partition("|")[0] != mark.partition("|")[0]
+
+
+def _estimate_bytes(judged: PlacementJudgement) -> int:
+    """About the size of a decision and its audit entry."""
+    return _PLACEMENT_BYTES + _NAME_BYTES * (len(judged.placed.first) + len(judged.promised.first) + len(judged.leak))
+
+
+def placement_schedule(settings: IsolationSettings) -> RepeatSchedule:
+    """Return when placements are repeated: two repeats may be late before they expire."""
+    return RepeatSchedule(settings.validity, valid_for=3)
 
 
 def describe_placement(judged: PlacementJudgement) -> dict[str, Any]:
@@ -216,10 +197,14 @@ def describe_placement(judged: PlacementJudgement) -> dict[str, Any]:
 
 
 def _make_placement(
-    compared: _Compared, described: Mapping[str, Any], facts: IsolationFacts, issuer: Issuer, publication: Publication
+    namespace: str,
+    judged: PlacementJudgement,
+    described: Mapping[str, Any],
+    facts: IsolationFacts,
+    issuer: Issuer,
+    sequence: int,
 ) -> Placement:
-    namespace, judged, placed = compared.namespace, compared.judged, compared.judged.placed
-    subject, sequence = f"{facts.cluster}/{namespace}", publication.next(is_first=compared.last is None)
+    placed, subject = judged.placed, f"{facts.cluster}/{namespace}"
     return Placement(
         **issuer.header(subject, sequence, facts.now, about=("placement", subject)),
         **{**described, "explanation": f"{namespace} {described['explanation']}."},
