@@ -86,13 +86,13 @@ class SwitchFacts:
 
     def gave_beyond(self, name: str) -> int:
         """The greatest id that a cluster gave although it gives a lower one next; -1: its ids only grew."""
-        instance, generator = self.instance(name), self.generator(name)
-        given = max((m.given for m in self.state.marks if m.instance == instance), default=-1)
+        mark, generator = self.state.marks.get(self.instance(name) or ""), self.generator(name)
+        given = mark.given if mark is not None else -1
         return given if generator is not None and given >= generator.next_id else -1
 
     def deleted_ids(self, instance: str | None) -> tuple[int, ...]:
         """The ids that were deleted from a cluster, sorted."""
-        return next((d.ids for d in self.state.deleted if d.instance == instance), ())
+        return self.state.deleted.get(instance or "", ())
 
     def floor_of_ids(self, source: IdGenerator, target: str) -> int:
         """The id beyond which a target's next id must lie: all that the source may give, all referenced or deleted."""
@@ -119,14 +119,14 @@ class SwitchFacts:
 
     def written_elsewhere(self, target: str) -> Iterator[IdMark]:
         """Return the marks of all other clusters that brokers of this fleet may ever have written to."""
-        instance, marks = self.instance(target), {m.instance: m for m in self.state.marks}
+        instance, marks = self.instance(target), self.state.marks
         state, switch = self.state, self.state.switch
         sent_to = {e.name for e in state.entries if e.status is not ClusterStatus.STANDBY}
         sent_to |= {d.target for d in (state.directive, state.contested_by) if d is not None}
         sent_to |= {switch.source, switch.target} if switch else set()
         for name in sorted(sent_to):
             if (seen := state.cluster(name)) is not None and seen.instance_id and seen.instance_id not in marks:
-                marks |= {m.instance: m for m in raise_marks((), seen)}
+                marks = raise_marks(marks, seen)
         yield from (m for m in marks.values() if m.instance != instance and (m.written or m.name in sent_to))
 
     def may_have_given(self, mark: IdMark) -> int:

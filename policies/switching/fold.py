@@ -292,8 +292,8 @@ def summarize(state: SwitchingState, seen: InventorySeen) -> SwitchingState | No
     owners = Counter(find_owner(r, bootstrap) or ANY_CLUSTER for r in seen.references)
     for staying in manifest.staying:
         owners[staying.cluster] += staying.count
-    target = switch.target if switch else None
-    outside = [r.ledger_id for r in seen.references if target is None or find_owner(r, bootstrap) != target]
+    target = switch.target if switch else ANY_CLUSTER
+    outside = [r.ledger_id for r in seen.references if find_owner(r, bootstrap) != target]
     outside += (s.greatest_id for s in manifest.staying if not _may_be_in_target(state, s))
     old_ids: set[int] = set()
     if switch is not None and switch.stage in LIVE - PLANNING:

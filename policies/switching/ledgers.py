@@ -432,29 +432,26 @@ class IdMark(Struct, array_like=True, frozen=True):
         return self.given if self.given >= self.floor else -1
 
 
-def raise_marks(marks: Iterable[IdMark], seen: ClusterSnapshot) -> tuple[IdMark, ...]:
+def raise_marks(marks: dict[str, IdMark], seen: ClusterSnapshot) -> dict[str, IdMark]:
     """Raise a cluster's mark to the ids just read; a snapshot without identity or generator changes nothing."""
-    known = {m.instance: m for m in marks}
-    if seen.instance_id is not None and seen.generator is not None:
-        before, generator = known.get(seen.instance_id) or IdMark(seen.instance_id, seen.name), seen.generator
-        known[seen.instance_id] = replace(
-            before,
-            name=seen.name,
-            given=max(before.given, generator.given),
-            ceiling=max(before.ceiling, generator.ceiling),
-        )
-    return tuple(known[instance] for instance in sorted(known))
+    if seen.instance_id is None or seen.generator is None:
+        return marks
+    before = marks.get(seen.instance_id) or IdMark(seen.instance_id, seen.name)
+    given, ceiling = max(before.given, seen.generator.given), max(before.ceiling, seen.generator.ceiling)
+    return _put_mark(marks, replace(before, name=seen.name, given=given, ceiling=ceiling))
 
 
-def mark_written(marks: Iterable[IdMark], seen: ClusterSnapshot | None, *, from_now: bool) -> tuple[IdMark, ...]:
+def mark_written(marks: dict[str, IdMark], seen: ClusterSnapshot | None, *, from_now: bool) -> dict[str, IdMark]:
     """Mark a cluster as one that brokers may have written to; a cluster that was never read gets no mark.
 
     If they are sent there only from now on, they got none of the ids that it gave before.
     """
-    known = {m.instance: m for m in marks}
-    if seen is not None and seen.instance_id is not None:
-        before = known.get(seen.instance_id) or IdMark(seen.instance_id, seen.name)
-        next_id = seen.generator.next_id if seen.generator and from_now else -1
-        floor = before.floor if before.written else next_id
-        known[seen.instance_id] = replace(before, written=True, floor=floor)
-    return tuple(known[instance] for instance in sorted(known))
+    if seen is None or seen.instance_id is None:
+        return marks
+    before = marks.get(seen.instance_id) or IdMark(seen.instance_id, seen.name)
+    next_id = seen.generator.next_id if seen.generator and from_now else -1
+    return _put_mark(marks, replace(before, written=True, floor=before.floor if before.written else next_id))
+
+
+def _put_mark(marks: dict[str, IdMark], mark: IdMark) -> dict[str, IdMark]:
+    return dict(sorted((marks | {mark.instance: mark}).items()))

@@ -267,13 +267,6 @@ class InventorySummary(Struct, array_like=True, frozen=True):
     attempt: int = 1
 
 
-class DeletedIds(Struct, array_like=True, frozen=True):
-    """Ids that were deleted from a cluster and must never be created there again (INV-6)."""
-
-    instance: str
-    ids: tuple[int, ...]
-
-
 Stamp = Annotated[int, Field(ge=-1, le=MAX_INT64)]
 
 
@@ -366,7 +359,8 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
     checks: tuple[PrecheckResult, ...] = ()
     inventory: InventorySummary | None = None
     switch: Switch | None = None
-    deleted: tuple[DeletedIds, ...] = ()
+    deleted: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """By instance id, the sorted ids that were deleted from a cluster and must never be created there again (INV-6)."""
     commands: tuple[str, ...] = ()
     """The idempotency keys of the last commands, oldest first."""
     ops: int = 0
@@ -376,8 +370,8 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
     record: str = ""
     removed: tuple[str, ...] = ()
     """Names that were unregistered and are still in the registry, sorted."""
-    marks: tuple[IdMark, ...] = ()
-    """The highest ids of each cluster, sorted by instance id."""
+    marks: dict[str, IdMark] = field(default_factory=dict)
+    """The highest ids of each cluster by its instance id, sorted."""
     directed_ms: InstantMs = NEVER
     registry_ms: InstantMs = NEVER
     contested: str = ""

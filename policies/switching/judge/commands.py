@@ -87,8 +87,8 @@ def _refuse_status(facts: SwitchFacts, name: str, wanted: ClusterStatus | None) 
         return "the first cluster is the one that brokers write to: it is registered as active"
     if wanted is not ClusterStatus.ACTIVE:
         return f"{name} is {usual.value}: only a switch changes that"
-    # Any cluster may become active if none is, no switch will make one active, and brokers write nowhere else.
-    if state.committed() is None and state.live_switch() is None and state.active() in (None, name):
+    # Any cluster may become active if none is, and brokers write nowhere else.
+    if state.committed() is None and state.active() in (None, name):
         return None
     way = f"`start --target {name}`" if state.entry(name) else "`register` without `--status`, and then a switch,"
     sentence = f"{state.active() or 'none'} is active: {way} moves brokers"

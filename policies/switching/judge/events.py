@@ -22,7 +22,6 @@ from policies.switching.state import (
     NEVER,
     ORDERED,
     PLANNING,
-    DeletedIds,
     LedgerStage,
     LedgerTask,
     OrchestratorLease,
@@ -30,7 +29,6 @@ from policies.switching.state import (
     SwitchAction,
     SwitchStage,
     plan_key,
-    put,
 )
 from policies.switching.transition import Transition
 from policies.units import counted_with
@@ -129,7 +127,7 @@ def _count_unplanned(facts: SwitchFacts, switch: Switch, seen: InventorySeen, st
     paths = sorted({r.path for r in naming if (r.path, r.ledger_id) not in planned})
     if (tuple(paths[:_NAMED]), len(paths)) != (switch.unplanned, switch.unplanned_count):
         step.update_switch(unplanned=tuple(paths[:_NAMED]), unplanned_count=len(paths))
-    if is_rollback and 0 <= switch.confirm_ms < seen.at_ms:
+    if is_rollback and switch.confirm_ms != NEVER and switch.confirm_ms < seen.at_ms:
         _settle_failed(facts, switch, seen, step)
 
 
@@ -382,7 +380,7 @@ def _rolled_over(facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, ste
 def _deleted(facts: SwitchFacts, task: LedgerTask, _result: SwitchLedger, step: Transition) -> None:
     if source := facts.source_instance:
         ids = tuple(sorted({*facts.deleted_ids(source), task.ledger_id}))
-        step.update(deleted=put(facts.state.deleted, DeletedIds(source, ids), "instance"))
+        step.update(deleted=dict(sorted((facts.state.deleted | {source: ids}).items())))
     sentence = f"it is gone from {facts.switch.source}"
     _settle(step, task, LedgerStage.CLEANED, SwitchReason.DELETED, sentence)
 
@@ -390,13 +388,12 @@ def _deleted(facts: SwitchFacts, task: LedgerTask, _result: SwitchLedger, step: 
 def _not_deleted(facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
     """A deletion cannot be undone, so each try is ordered again, if it is still allowed."""
     again = replace(task, tries=task.tries + 1)
-    why = f"{again.tries} tries failed" if again.tries >= facts.limits.retries else None
-    if why is None and (facts.switch.stage is SwitchStage.ABORTED or facts.switch.kept):
-        why = "an operator ended it"
-    if why is None:
+    is_ended = facts.switch.stage is SwitchStage.ABORTED or facts.switch.kept
+    if again.tries < facts.limits.retries and not is_ended:
         step.put(replace(again, awaiting=SwitchAction.NONE))
-    else:
-        _give_up(facts, again, result.model_copy(update={"detail": why}), step)
+        return
+    why = "an operator ended it" if is_ended else f"{again.tries} tries failed"
+    _give_up(facts, again, result.model_copy(update={"detail": why}), step)
 
 
 def _give_up(_facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:

@@ -191,7 +191,7 @@ def refuse_return(facts: SwitchFacts, home: str) -> Refusal:
     """Brokers may go back, or an operator can advance the ids so that they may: a ``HOB`` lies beyond all of them."""
     away = facts.state.active() or facts.switch.target
     one, other, why = facts.generator(away), facts.generator(home), refuse_lower_ids_at_home(facts, home)
-    if why is None or one is None or other is None:
+    if one is None or other is None:
         return why
     taken = [facts.floor_of_ids(one, home), facts.gave_beyond(home)]
     hob = hob_beyond(max([*taken, *map(facts.may_have_given, facts.written_elsewhere(home))]))

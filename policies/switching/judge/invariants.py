@@ -100,7 +100,7 @@ def _check_ids(state: SwitchingState, switch: Switch) -> Iterator[Breach]:
 def _check_order(state: SwitchingState, switch: Switch, source: ClusterSnapshot, given: int) -> Iterator[Breach]:
     """INV-3, against the source or another cluster that brokers may have written to: whichever gave the greatest id."""
     target, most, name = state.cluster(switch.target), given, switch.source
-    for mark in state.marks:
+    for mark in state.marks.values():
         elsewhere = mark.written and mark.instance not in (source.instance_id, target.instance_id if target else None)
         if elsewhere and mark.given_to_us > most:
             most, name = mark.given_to_us, mark.name
@@ -112,8 +112,8 @@ def _check_order(state: SwitchingState, switch: Switch, source: ClusterSnapshot,
 
 def _find_given(state: SwitchingState, seen: ClusterSnapshot) -> int:
     """Return the greatest id that a cluster is known to have given."""
-    kept = max((m.given for m in state.marks if m.instance == seen.instance_id), default=-1)
-    return max(kept, seen.generator.given if seen.generator else -1)
+    kept = state.marks.get(seen.instance_id or "")
+    return max(kept.given if kept else -1, seen.generator.given if seen.generator else -1)
 
 
 def _check_identity(state: SwitchingState, switch: Switch) -> Iterator[Breach]:
@@ -133,7 +133,7 @@ def _check_orders(
     """INV-6 and INV-7: no id is copied that was deleted, only our copies are deleted, and both need the lease."""
     lease, target = state.lease, state.cluster(switch.target)
     is_held = lease is not None and now_ms < lease.valid_until_ms
-    gone = next((d.ids for d in state.deleted if target and d.instance == target.instance_id), ())
+    gone = state.deleted.get(target.instance_id or "", ()) if target else ()
     for draft in drafts:
         task, verdict = draft.task, draft.verdict
         if task is None or verdict not in _IRREVERSIBLE:

@@ -12,7 +12,7 @@ from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
 from policies.switching.ledgers import ClusterSnapshot, IdMark
 from policies.switching.settings import DAY_MS, HOUR_MS
-from policies.switching.state import DeletedIds, SwitchingState, SwitchStage
+from policies.switching.state import SwitchingState, SwitchStage
 from policies.switching.transition import Transition
 from tests.cases import for_each
 from tests.policies.switching.events import command, listed
@@ -55,8 +55,8 @@ def test_ids_are_taken_by_the_source_by_references_and_by_what_was_deleted() -> 
     source = known.generator("old")
     assert source is not None
     assert known.floor_of_ids(source, "new") == source.ceiling
-    gone = DeletedIds("id-of-new", (1, source.ceiling + 5))
-    assert facts(replace(HOLD.state, deleted=(gone,))).floor_of_ids(source, "new") == source.ceiling + 5
+    gone = {"id-of-new": (1, source.ceiling + 5)}
+    assert facts(replace(HOLD.state, deleted=gone)).floor_of_ids(source, "new") == source.ceiling + 5
 
 
 @pytest.mark.parametrize(("beyond", "is_refused"), [(-1, False), (0, True), (1, True)])

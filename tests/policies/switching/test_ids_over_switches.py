@@ -122,7 +122,7 @@ def test_a_cluster_that_a_broker_said_it_wrote_to_counts_although_nobody_sent_it
 
 def test_a_cluster_that_a_broker_wrote_to_counts_although_it_is_read_only_later() -> None:
     world = with_third(hob=1, stage=S.REGISTERED)
-    world.state = replace(world.state, clusters=(), marks=())
+    world.state = replace(world.state, clusters=(), marks={})
     world.brokers["b2"] = "third"
     world.tell(world.broker_event("b2", epoch=0, writes=("third",)))
     world.brokers["b2"] = "old"
@@ -208,4 +208,4 @@ def test_a_cluster_that_was_unregistered_is_not_forgotten() -> None:
     assert world.is_at(S.ROLLED_BACK)
     world.tell(world.inventory_event("new"), command("unregister", "u", name="new"))
     world.tell(command("register", "r", name="renamed", uri="zk://new", instance_id="id-of-new", root="/ledgers"))
-    assert [m.instance for m in world.state.marks if m.written] == ["id-of-new", "id-of-old"]
+    assert [name for name, mark in world.state.marks.items() if mark.written] == ["id-of-new", "id-of-old"]

@@ -141,6 +141,15 @@ def test_a_rollback_goes_on_although_the_order_of_its_directive_was_lost() -> No
     assert (world.stage, world.state.directive) == (S.ROLLED_BACK, Directive(3, "old"))
 
 
+def test_a_switch_whose_directive_was_never_written_is_not_taken_up_although_brokers_are_at_its_target() -> None:
+    world = World().to(S.ROLLED_BACK)
+    first = world.state.directive
+    world.later().acks().checked().triggered()
+    progress, before, world.state = make_progress(world.switch), world.state, SwitchingState()
+    world.tell(world.later().registry_event(before, directive=first, progress=progress))
+    assert (progress.stage, world.state.switch, world.state.directive) == (S.TRIGGERED, None, first)
+
+
 @for_each("stage", [S.TRIGGERED, S.REJECTED, S.ROLLBACK, S.ROLLED_BACK, S.ABORTED, S.DONE])
 def test_at_each_other_stage_it_is_where_it_was(stage: SwitchStage) -> None:
     world = after_loss(stage)
@@ -261,7 +270,8 @@ def test_the_progress_of_another_directive_is_not_taken_up() -> None:
     world.later().tell(world.registry_event(before, progress=progress))
     assert world.state.switch is None
     world.later().refresh()
-    assert {mark.name for mark in world.state.marks if mark.written} == {"new", "old"}, "brokers got ids of both"
+    written = {mark.name for mark in world.state.marks.values() if mark.written}
+    assert written == {"new", "old"}, "brokers got ids of both"
 
 
 def test_a_plan_that_no_inventory_shows_is_an_alert_and_end_ends_it() -> None:

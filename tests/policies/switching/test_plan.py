@@ -42,9 +42,10 @@ def test_a_plan_is_a_sorted_dictionary_over_any_steps(steps: list[list[LedgerTas
                 expected.pop(key, None)
         in_order = [expected[key] for key in sorted(expected)]
         assert [found.place(each.key) for each in in_order] == list(range(1, len(expected) + 1))
+        idle = [t for stage in (L.BUILT, L.PENDING) for t in in_order if (t.stage, t.awaiting) == (stage, A.NONE)]
+        assert found.idle(most, L.BUILT, L.PENDING) == idle[:most]
         found = LedgerPlan(found)
         assert (list(found), len(found)) == (in_order, len(expected))
         assert list(found.at(L.BUILT)) == [each for each in in_order if each.stage is L.BUILT]
         assert found.count(L.BUILT) == sum(each.stage is L.BUILT for each in expected.values())
-        idle = [t for stage in (L.BUILT, L.PENDING) for t in in_order if (t.stage, t.awaiting) == (stage, A.NONE)]
         assert found.idle(most, L.BUILT, L.PENDING) == found.idle(most, L.BUILT, L.PENDING) == idle[:most]

@@ -322,12 +322,11 @@ class World:
             ids=frozenset(self.clusters[target].ledgers), read_ms=self.now_ms, listed=True,
             facts={i: self.facts(target, i) for i in self.clusters[target].ledgers},
         )  # fmt: skip
-        gone = next((d.ids for d in self.state.deleted if d.instance == other.instance_id), ())
         seen = PrecheckSnapshot(
             source=one, target=other, references=self.references(), references_complete=True,
             references_ms=self.now_ms, bootstrap="old", existing=existing,
             source_facts={i: self.facts(source, i) for i in self.clusters[source].ledgers},
-            deleted=frozenset(gone),
+            deleted=frozenset(self.state.deleted.get(self.clusters[target].instance, ())),
         )  # fmt: skip
         rules = self.limits.model_copy(update={"target_policy": self.policy})
         return Made(precheck(CLUSTER, seen, rules, self.now_ms), self.now_ms)

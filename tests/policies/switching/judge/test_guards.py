@@ -139,6 +139,7 @@ def with_broken_order(world: World) -> None:
     world.tell(replace(seen, epoch=0, read_ms=world.now_ms + 1))
     world.clusters["old"].hob, world.clusters["old"].created = 1, 7
     world.later().acks()
+    forbid(not orders(world, SwitchVerdict.BLOCKED), "the reason is not told")
 
 
 def foreign_at_inventory() -> None:

@@ -11,7 +11,6 @@ from policies.switching.judge.invariants import Invariant, breaches
 from policies.switching.ledgers import IdGenerator, IdMark
 from policies.switching.state import (
     ClusterStatus,
-    DeletedIds,
     Directive,
     LedgerStage,
     LedgerTask,
@@ -70,7 +69,7 @@ WENT_BACK = with_state(ROLLBACK, directive=Directive(2, "old"))
 AHEAD, BEHIND = IdGenerator(3, 2, 0), IdGenerator(None, 2, 0)
 TWO_ACTIVE = tuple(replace(e, status=ClusterStatus.ACTIVE) for e in HOLD.state.entries)
 UNCOPIED = BUILD._replace(tasks=[replace(u, copied=False) for u in BUILD.tasks])
-DELETED, OVER = DeletedIds("id-of-new", (BUILD.tasks[0].ledger_id,)), OrchestratorLease(1, "x", HOLD.now_ms)
+DELETED, OVER = {"id-of-new": (BUILD.tasks[0].ledger_id,)}, OrchestratorLease(1, "x", HOLD.now_ms)
 THIRD = IdMark("id-of-third", "third", 2**33, 2**34, written=True)
 UNPROMOTED = HOLD._replace(tasks=[replace(u, promoted=False) for u in HOLD.tasks])
 
@@ -82,9 +81,9 @@ BROKEN = {
     "INV-3": (after(S.HOLD, target_floor=3), Invariant.ORDER_IN_TOPIC),
     "INV-4, one cluster": (with_cluster(HOLD, "new", instance_id="id-of-old"), Invariant.IDENTITY),
     "INV-4, unknown layout": (with_cluster(HOLD, "new", layout=None), Invariant.IDENTITY),
-    "INV-3, a third cluster gave more": (with_state(HOLD, marks=(THIRD,)), Invariant.ORDER_IN_TOPIC),
+    "INV-3, a third cluster gave more": (with_state(HOLD, marks={"id-of-third": THIRD}), Invariant.ORDER_IN_TOPIC),
     "INV-5": (with_cluster(WENT_BACK, "new", generator=IdGenerator(1, 4, 0)), Invariant.REVERSE),
-    "INV-6": (order(with_state(BUILD, deleted=(DELETED,)), SwitchVerdict.START_COPY), Invariant.NO_REUSE),
+    "INV-6": (order(with_state(BUILD, deleted=DELETED), SwitchVerdict.START_COPY), Invariant.NO_REUSE),
     "INV-7, our copy": (order(UNCOPIED, SwitchVerdict.DELETE_OWN_COPY), Invariant.OWN_DELETES),
     "INV-7, the source's": (order(UNPROMOTED, SwitchVerdict.DELETE_OLD), Invariant.OWN_DELETES),
     "one active": (with_state(HOLD, entries=TWO_ACTIVE, committed_epoch=HOLD.state.epoch), Invariant.ONE_ACTIVE),

@@ -11,7 +11,7 @@ from policies.switching.facts import awaited
 from policies.switching.judge.table import find_holds
 from policies.switching.readings import LedgerOutcome, SwitchCommand
 from policies.switching.settings import DAY_MS, HOUR_MS
-from policies.switching.state import LedgerStage, SwitchingState, SwitchStage
+from policies.switching.state import Directive, LedgerStage, SwitchingState, SwitchStage
 from policies.switching.transition import Transition
 from tests.cases import for_each
 from tests.policies.switching.events import Event, answer, command
@@ -321,6 +321,8 @@ def test_rolled_back_is_said_when_every_broker_is_back_and_an_inventory_shows_it
     world = World().to(S.HOLD)
     advance(world, "old", 2)
     world.tell(command("rollback", "x", **BACK))
+    world.later().tell(world.registry_event(directive=Directive(1, "new")))
+    assert world.state.contested == "", "the directive to old is not written yet"
     world.work()
     assert world.is_at(S.ROLLBACK)
     world.later().tell(world.members_event(), world.follow("b1"))
