@@ -171,7 +171,7 @@ def _asks() -> tuple[Callable[[], object], ...]:
     server = AdminServer("http://z:8080", 5.0, transport=transport)
     return (
         api.known_bookies, api.racks, api.tenants, lambda: api.affinity("t/n"), lambda: api.persistence("t/n"),
-        lambda: api.lookup("t/n/x"), bookie.writable, server.role, lambda: server.sessions(lambda _: True),
+        lambda: api.lookup("t/n/x"), lambda: bookie.listed("rw"), server.role, lambda: server.sessions(lambda _: True),
         server.connections,
     )  # fmt: skip
 

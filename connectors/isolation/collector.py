@@ -286,7 +286,7 @@ class PulsarBookies(BookieSource):
         """
         try:
             # The groups come last: they must be the fresher ones.
-            writable = frozenset(self._bookies.writable())
+            writable = frozenset(self._bookies.listed("rw"))
             groups = self._admin.racks()
         except REST_READ_ERRORS.expected as error:
             raise ActionError(describe_rest_error(error)) from None
@@ -313,8 +313,8 @@ class PulsarBookies(BookieSource):
         return Bookies(
             cluster=self.cluster,
             outcome=Outcome.OK,
-            writable=tuple(BookieRegistration(bookie=bookie) for bookie in self._bookies.writable()),
-            read_only=tuple(BookieRegistration(bookie=bookie) for bookie in self._bookies.read_only()),
+            writable=tuple(BookieRegistration(bookie=bookie) for bookie in self._bookies.listed("rw")),
+            read_only=tuple(BookieRegistration(bookie=bookie) for bookie in self._bookies.listed("ro")),
             known=self._admin.known_bookies(),
         )
 

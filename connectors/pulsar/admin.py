@@ -41,13 +41,6 @@ class _Owned(_AdminDocument):
     is_active: bool
 
 
-class Lookup(_AdminDocument):
-    """The broker that serves a topic."""
-
-    broker_url: str = Field(alias="brokerUrl")
-    http_url: str | None = Field(default=None, alias="httpUrl")
-
-
 _BROKERS = "/admin/v2/brokers"
 _NAMES: TypeAdapter[tuple[str, ...]] = TypeAdapter(Names)
 _KNOWN = TypeAdapter(_Bookies)
@@ -56,7 +49,7 @@ _GROUPS: TypeAdapter[dict[str, dict[str, RackInfo]]] = TypeAdapter(
 )
 _AFFINITY: TypeAdapter[AffinityDocument | None] = TypeAdapter(AffinityDocument | None)
 _PERSISTENCE: TypeAdapter[PersistenceDocument | None] = TypeAdapter(PersistenceDocument | None)
-_LOOKUP = TypeAdapter(Lookup)
+_ANYTHING: TypeAdapter[object] = TypeAdapter(object)
 _CONFIGURATION: TypeAdapter[dict[str, str | None]] = TypeAdapter(dict[str, str | None])
 _OWNED = TypeAdapter(dict[str, _Owned])
 _ISOLATION_POLICIES: TypeAdapter[IsolationPolicyDocuments] = TypeAdapter(
@@ -154,10 +147,9 @@ class AdminApi:
         path = join_path("/admin/v2/namespaces", *namespace.split("/"), bundle, "unload")
         self._rest.send("PUT", path)
 
-    def lookup(self, topic: str) -> Lookup:
-        """Return the broker that serves `tenant/namespace/topic`; a broker takes its bundle if it has no owner."""
-        tenant, namespace, name = topic.split("/", 2)
-        return self._rest.get(join_path("/lookup/v2/topic/persistent", tenant, namespace, name), _LOOKUP)
+    def lookup(self, topic: str) -> None:
+        """Look `tenant/namespace/topic` up, as a client does: a broker takes its bundle if it has no owner."""
+        self._rest.get(join_path("/lookup/v2/topic/persistent", *topic.split("/", 2)), _ANYTHING)
 
     def _is_listed(self, url: httpx.URL) -> bool:
         """Whether a redirect leads to a registered broker; the request for that list must not be redirected."""

@@ -235,17 +235,13 @@ class BookieHttp:
     def __init__(self, url: str, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None) -> None:
         self._rest = RestClient(lambda: plain_client(url, settings, transport), settings.timeout_seconds)
 
-    def writable(self) -> tuple[str, ...]:
-        """Return registered bookies that accept new data, sorted. Raises as `RestClient.get` does."""
-        return tuple(sorted(self.listed("rw")))
-
-    def read_only(self) -> tuple[str, ...]:
-        """Return registered read-only bookies, sorted. Raises as `RestClient.get` does."""
-        return tuple(sorted(self.listed("ro")))
-
     def listed(self, kind: str, **params: str) -> dict[str, str | None]:
-        """Return the registered bookies of a kind (`rw`, `ro`) with their hosts. Raises as `RestClient.get` does."""
-        return self._rest.get("/api/v1/bookie/list_bookies", _LISTED, {"type": kind, **params})
+        """Return the bookies that are registered as writable (`rw`) or read-only (`ro`), sorted, with their hosts.
+
+        Raises as `RestClient.get` does.
+        """
+        found = self._rest.get("/api/v1/bookie/list_bookies", _LISTED, {"type": kind, **params})
+        return dict(sorted(found.items()))
 
     def close(self) -> None:
         """Close all connections; the next request opens new ones."""

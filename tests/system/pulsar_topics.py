@@ -19,6 +19,15 @@ def call(cluster: PulsarCluster, method: str, path: str, json: Any = None) -> ht
     return answer
 
 
+def owner_of(admin_url: str, topic: str, url: str = "brokerUrl") -> str:
+    """The address of the broker that serves `tenant/namespace/topic`; empty while none does."""
+    try:
+        answer = httpx.get(f"{admin_url}/lookup/v2/topic/persistent/{topic}", timeout=30, follow_redirects=True)
+    except httpx.RequestError:
+        return ""
+    return str(answer.json()[url]) if answer.is_success else ""
+
+
 def create_namespace(cluster: PulsarCluster, namespace: str, *, primary: str = "", secondary: str = "") -> None:
     """Create `tenant/namespace` with one bundle, and its tenant, with groups of bookies (comma separated) if given."""
     tenant = namespace.split("/")[0]

@@ -11,7 +11,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from connectors.collection import PollMetrics
-from connectors.http.rest import REST_READ_ERRORS
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.settings import PulsarAdmin
 from connectors.sessions.io import check_brokers
@@ -28,6 +27,7 @@ from policies.sessions import OwnershipDecision, SessionDecision, SessionsSettin
 from policies.sessions.policy import SessionsPolicy
 from policies.sessions.readings import NAMESPACES
 from tests.system.pulsar import CLUSTER, PulsarBroker, PulsarCluster
+from tests.system.pulsar_topics import owner_of
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 
 EXTENSIBLE = {"loadManagerClassName": "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"}
@@ -113,11 +113,8 @@ def serving(admin: AdminApi, cluster: PulsarCluster) -> Callable[[], PulsarBroke
     """Find the broker that serves the topic by a lookup; None while there is none."""
 
     def find() -> PulsarBroker | None:
-        try:
-            url = admin.lookup(TOPIC).broker_url
-        except REST_READ_ERRORS.expected:
-            return None
-        return next(broker for broker in cluster.brokers if url.endswith(f":{broker.service_port}"))
+        url = owner_of(admin.settings.admin_url, TOPIC)
+        return next((broker for broker in cluster.brokers if url.endswith(f":{broker.service_port}")), None)
 
     return find
 

@@ -26,7 +26,14 @@ from policies.isolation.settings import RuleSet, Unaffine
 from policies.observations import Outcome, Reading
 from policies.units import parse_duration
 from tests.system.pulsar import CLUSTER, PulsarCluster
-from tests.system.pulsar_topics import create_namespace, isolate_brokers, produce, set_affinity, set_persistence
+from tests.system.pulsar_topics import (
+    create_namespace,
+    isolate_brokers,
+    owner_of,
+    produce,
+    set_affinity,
+    set_persistence,
+)
 from tests.system.test_quarantine_actuator import Acting, Meddled
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 
@@ -169,7 +176,7 @@ def test_a_bundle_is_unloaded_by_the_broker_that_owns_it_whoever_is_asked(cluste
         create_namespace(cluster, "u/ns")
         admin.unload("u/ns", WHOLE_RANGE)  # nobody owns it yet
         produce(cluster, "u/ns/topic", 1)
-        owner = admin.lookup("u/ns/topic").http_url
+        owner = owner_of(cluster.admin_url, "u/ns/topic", "httpUrl")
         (other,) = (broker for broker in cluster.brokers if broker.admin_url != owner)
         with cluster.zookeeper.client() as client, admin_of(other.admin_url) as asked:
             owned = client.exists(f"/namespace/u/ns/{WHOLE_RANGE}")

@@ -108,7 +108,7 @@ def test_without_a_token_none_is_sent_not_even_one_from_the_environment(monkeypa
 def test_the_bookies_are_never_sent_the_token() -> None:
     server = Server(httpx.Response(200, json={"bk1:3181": None}))
     settings = PulsarAdmin(admin_url="https://pulsar:8443", token=TOKEN)
-    assert BookieHttp("http://bookies:8000", settings, server.transport).writable() == ("bk1:3181",)
+    assert BookieHttp("http://bookies:8000", settings, server.transport).listed("rw") == {"bk1:3181": None}
     assert [str(request.url) for request in server.requests] == [
         "http://bookies:8000/api/v1/bookie/list_bookies?type=rw"
     ]
