@@ -2,5 +2,5 @@
 
 All writes are conditional. `io` makes the executor, which follows the decisions. A `reconciler` for each broker cluster
 holds the `lease`, publishes `readings`, and has orders carried out by `registry` and
-`ledger_orders`. `broker_agent` runs beside each broker.
+`ledger_orders`, which copies ledgers and writes their `attribution`. `broker_agent` runs beside each broker.
 """

@@ -13,7 +13,7 @@ from connectors.component import Component
 from connectors.kafka.publisher import observations_to
 from connectors.kafka.tail import Record
 from connectors.policy_io import ActuatorContext, ProbeContext
-from connectors.switching.broker_agent import ReferenceZnodes
+from connectors.switching.attribution import ReferenceZnodes
 from connectors.switching.clusters import ClusterSessions
 from connectors.switching.lease import SwitchExecutorMetrics, ZooKeeperLease
 from connectors.switching.ledger_orders import LedgerCopiers, LedgerOrders

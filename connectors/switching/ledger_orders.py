@@ -23,11 +23,15 @@ from connectors.bookkeeper.copier import (
 from connectors.bookkeeper.copy_journal import CopyJournal, OtherSourceError
 from connectors.bookkeeper.gateway import BookKeeperJvm, JavaError, JvmDiedError
 from connectors.collection import whole_line
-from connectors.switching.broker_agent import ReferenceZnodes
+from connectors.switching.attribution import Move, ReferenceZnodes
 from connectors.switching.clusters import ClusterSessions
 from connectors.switching.registration import SwitchExecution
 from connectors.zookeeper.json_znodes import ZnodeError
-from connectors.zookeeper.session import NotConnectedError, UnreadError, describe_zookeeper_error
+from connectors.zookeeper.session import (
+    NotConnectedError,
+    UnreadError,
+    describe_zookeeper_error,
+)
 from policies.observations import Outcome
 from policies.switching.decisions import LedgerRef, SwitchDecision, SwitchVerdict
 from policies.switching.ledgers import Ledger, LedgerKind
@@ -269,11 +273,12 @@ class LedgerOrders:
         """Move the attribution from one (cluster, ledger id) to another."""
         ledger, (owner, ledger_id), (new_owner, new_id) = order.ledger, moved, to
         owners = {owner, None} if order.decision.expects.get("legacy") == "or_none" else {owner}
+        move = Move(ledger.kind, ledger_id, frozenset(owners), new_owner, new_id)
         with ExitStack() as stack:
             # One locator names many ledgers, and our own orders about them must not conflict with each other.
             for number in sorted({hash(path) % _WRITERS for path in ledger.paths}):
                 stack.enter_context(self._writers[number])
-            done = self._references.attribute(ledger.paths, ledger.kind, ledger_id, owners, new_owner, new_id=new_id)
+            done = self._references.attribute(ledger.paths, move)
         if done.failure is None:  # a ledger without references needs no attribution
             outcome = LedgerOutcome.PROMOTED if new_owner == order.target else LedgerOutcome.REVERTED
             return order.result(outcome, done.detail, changed=done.changed)

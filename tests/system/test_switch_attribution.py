@@ -15,7 +15,7 @@ from py4j.protocol import Py4JJavaError, get_return_value
 from connectors.pulsar.metadata import CLUSTER_PROPERTY, decompress
 from connectors.pulsar.referrers import read_references
 from connectors.pulsar.topics import ValuePart, difference, set_attribution
-from connectors.switching.broker_agent import Attribution, ReferenceZnodes
+from connectors.switching.attribution import Attribution, Move, ReferenceZnodes
 from connectors.zookeeper.json_znodes import ZnodeError
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
@@ -65,7 +65,7 @@ def put(tree: KazooClient, path: str, data: bytes) -> bytes:
 def to_new(
     references: ReferenceZnodes, path: str = CURSOR, kind: LedgerKind = LedgerKind.CURSOR, ledger_id: int = 7
 ) -> Attribution:
-    return references.attribute([path], kind, ledger_id, LEGACY, "new")
+    return references.attribute([path], Move(kind, ledger_id, LEGACY, "new", ledger_id))
 
 
 def test_a_value_that_grows_beyond_the_limit_fails_and_one_below_is_written(

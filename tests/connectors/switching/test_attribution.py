@@ -1,10 +1,12 @@
 """Ledgers that have another id in the target: positions get id and attribution together, once, and give both back."""
 
+from dataclasses import replace
+
 import pytest
 
 from connectors.pulsar.metadata import parse_locator
 from connectors.pulsar.topics import ValuePart
-from connectors.switching.broker_agent import Attribution, ReferenceZnodes
+from connectors.switching.attribution import Attribution, Move, ReferenceZnodes
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.switching.ledgers import LedgerKind
 from policies.switching.readings import LedgerOutcome
@@ -15,6 +17,7 @@ from tests.fakes.zookeeper import Server
 
 PATH, CURSOR = "/schemas/t/n/topic", "/managed-ledgers/t/n/persistent/topic/s1"
 LEGACY = frozenset({"old", None})
+TO_NEW = Move(LedgerKind.SCHEMA, 7, LEGACY, "new", 7)
 CHANGED = (ValuePart.ATTRIBUTION,)
 DONE = Attribution(changed=CHANGED)
 MOVED = Attribution(changed=(ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID))
@@ -40,14 +43,14 @@ class World:
     def positions(self) -> list[tuple[int, str | None]]:
         return [(each.ledger_id, each.attribution) for each in parse_locator(PATH, self.get())]
 
-    def promote(self, *, new_id: int | None = 99) -> Attribution:
-        return self.references.attribute([PATH], LedgerKind.SCHEMA, 7, {"old", None}, "new", new_id=new_id)
+    def promote(self, *, new_id: int = 99) -> Attribution:
+        return self.references.attribute([PATH], Move(LedgerKind.SCHEMA, 7, LEGACY, "new", new_id))
 
     def revert(self) -> Attribution:
-        return self.references.attribute([PATH], LedgerKind.SCHEMA, 99, {"new"}, "old", new_id=7)
+        return self.references.attribute([PATH], Move(LedgerKind.SCHEMA, 99, frozenset({"new"}), "old", 7))
 
     def move_cursor(self) -> Attribution:
-        return self.references.attribute([CURSOR], LedgerKind.CURSOR, 7, LEGACY, "new")
+        return self.references.attribute([CURSOR], Move(LedgerKind.CURSOR, 7, LEGACY, "new", 7))
 
     def make_again(self, path: str, data: bytes) -> None:
         """Another znode in its place, of the same version."""
@@ -105,7 +108,7 @@ def test_nothing_else_is_touched(
 
 def test_a_reference_that_was_never_promoted_is_the_bootstrap_clusters_after_a_revert_whatever_it_said() -> None:
     world = World((7, None), (7, "new"))
-    assert world.references.attribute([PATH], LedgerKind.SCHEMA, 7, {"new", None}, "old") == DONE
+    assert world.references.attribute([PATH], replace(TO_NEW, owners=frozenset({"new", None}), to="old")) == DONE
     assert world.positions() == [(7, "old"), (7, "old")]
 
 
@@ -141,7 +144,7 @@ def test_what_others_write_after_us_is_none_of_our_changes(written: bytes, outco
 def test_an_edit_that_would_change_more_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     before = world.put(CURSOR, cursor(7, unknown=MARK_DELETE))
-    monkeypatch.setattr("connectors.switching.broker_agent.set_attribution", lambda *_: cursor(7, *cluster_is("new")))
+    monkeypatch.setattr("connectors.switching.attribution.set_attribution", lambda *_: cursor(7, *cluster_is("new")))
     detail = f"{CURSOR}: not written, as this would change more: other"
     assert world.move_cursor() == Attribution(LedgerOutcome.FAILED, detail=detail)
     assert world.get(CURSOR) == before
@@ -204,11 +207,11 @@ def test_the_order_again_completes_what_a_conflict_left_undone() -> None:
     for path in paths:
         world.put(path, schema_locator(7))
     world.server.before_commit.append(lambda: world.put(paths[0], schema_locator(7, 8)))
-    said = references.attribute(paths, LedgerKind.SCHEMA, 7, LEGACY, "new")
+    said = references.attribute(paths, TO_NEW)
     assert (said.failure, said.changed) == (LedgerOutcome.CONFLICT, CHANGED)
     assert [references.read_owners([path], LedgerKind.SCHEMA, 7) for path in paths] == [{None}, {"new"}, {"new"}]
     assert references.read_owners(paths, LedgerKind.SCHEMA, 7) == {None, "new"}
-    assert references.attribute(paths, LedgerKind.SCHEMA, 7, LEGACY, "new") == DONE
+    assert references.attribute(paths, TO_NEW) == DONE
     assert references.read_owners(paths, LedgerKind.SCHEMA, 7) == {"new"}
 
 
@@ -218,10 +221,10 @@ def test_one_znode_that_is_in_the_way_hides_no_wide_change_of_another(is_wide: b
     world.put(third := f"{PATH}-third", schema_locator(7, attribution="third"))
     if is_wide:
         world.server.before_commit.append(lambda: world.make_again(PATH, make_locator((9, "old"))))
-    said = world.references.attribute([PATH, third], LedgerKind.SCHEMA, 7, LEGACY, "new")
+    said = world.references.attribute([PATH, third], TO_NEW)
     wide = (None, (ValuePart.ATTRIBUTION, ValuePart.OTHER))
     assert (said.failure, said.changed) == (wide if is_wide else (LedgerOutcome.CONFLICT, CHANGED))
 
 
 def test_an_order_that_names_no_znode_is_never_done() -> None:
-    assert World().references.attribute([], LedgerKind.SCHEMA, 7, LEGACY, "new").failure is LedgerOutcome.FAILED
+    assert World().references.attribute([], TO_NEW).failure is LedgerOutcome.FAILED

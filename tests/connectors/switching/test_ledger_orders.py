@@ -13,7 +13,7 @@ from connectors.bookkeeper.copy_journal import CopiedLedger, CopyRecord, OtherSo
 from connectors.bookkeeper.gateway import JavaError, JvmDiedError
 from connectors.pulsar.topics import ValuePart
 from connectors.redaction import remember_secret
-from connectors.switching.broker_agent import Attribution
+from connectors.switching.attribution import Attribution, Move
 from connectors.switching.ledger_orders import LedgerOrders
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.switching.decisions import LedgerRef, SwitchDecision, SwitchVerdict
@@ -89,12 +89,10 @@ class World:
     def find_owner(self, _path: str) -> str | None:
         return self.loaded_by
 
-    def attribute(
-        self, paths: object, kind: object, ledger_id: int, owners: Collection[str | None], to: str, *, new_id: int
-    ) -> Attribution:
+    def attribute(self, paths: object, move: Move) -> Attribution:
         self.asked.append("attribute")
-        self.moves.append((ledger_id, to, new_id))
-        self.owners_expected = owners
+        self.moves.append((move.ledger_id, move.to, move.new_id))
+        self.owners_expected = move.owners
         return self.attributed
 
     def read_owners(self, _paths: object, _kind: object, ledger_id: int) -> frozenset[str | None]:
