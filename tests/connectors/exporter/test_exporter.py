@@ -139,6 +139,7 @@ def test_while_kafka_is_away_the_picture_stays_and_the_check_says_why(scene: Sce
         scene.tail.problem = "Kafka does not answer"
         yield [], True
         assert scene.exporter.caught_up() is None
+        assert scene.exporter.snapshot().problem == "Kafka does not answer"
         assert scene.value("headgate_throttle_factor", cluster="payments") == 1
 
     scene.run(script())

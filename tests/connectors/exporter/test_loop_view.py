@@ -12,6 +12,7 @@ from connectors.exporter.loop_view import LoopView
 from connectors.kafka.tail import Record
 from policies.decisions import Alert
 from policies.observations import Outcome, ReportResult
+from policies.policy import LOOP
 from policies.registry import POLICIES, observed_topics
 from policies.throttle import LogDirs, ThrottleSettings
 from policies.throttle.decisions import ThrottleFactor
@@ -261,6 +262,9 @@ def test_readings_and_decisions_of_clusters_nobody_named_are_not_shown() -> None
     forged.step(log_dirs(50))
     for name in ("headgate_volume_usable_bytes", "headgate_throttle_factor", "headgate_observation_age_seconds"):
         assert {labels[0] for labels in orders.series(name)} == {"orders"}
+    of_loop = next(d for d in forged.decisions if isinstance(d, Alert)).model_copy(update={"cluster": LOOP})
+    orders.view.fold([decided(of_loop)], live=True)
+    assert {labels[2] for labels in orders.series("headgate_alerts")} == {"orders", LOOP}, "alerts about the loop are"
 
 
 def test_where_no_cluster_is_named_only_so_many_invented_ones_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:

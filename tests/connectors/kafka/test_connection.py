@@ -224,6 +224,7 @@ def test_each_client_gets_the_same_meaning_in_its_own_words(case: str, files: di
     context, tokens = options.pop("ssl_context", None), options.pop("sasl_oauth_token_provider", None)
     assert options == {"bootstrap_servers": BOTH.split(","), **kafka_python}
     assert (context is not None) == ("tls" in blocks)
+    assert context is None or context.check_hostname == blocks["tls"].get("verify_hostname", True)
     assert (tokens is not None) == (case == "oauth")
     assert given.needs_java_login is False
     assert SECRET not in f"{given!r} {given.model_dump_json()}"

@@ -10,9 +10,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from connectors.kafka import topic_admin
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.topic_admin import TopicReport, check_topics, create_topics
+from connectors.kafka.topic_admin import TopicReport, check_topics, create_topics, find_single_copies
 from connectors.kafka.topics import TopicPlan, TopicSettings, plan
 from policies.units import UserError
+from tests.cases import for_each
 
 CONNECTION = KafkaConnection(bootstrap_servers="k1:9092, k2:9092")
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
@@ -39,6 +40,7 @@ class Cluster:
 
     topics: dict[str, tuple[int, int, dict[str, str]]] = field(default_factory=dict)
     """Partitions, copies, configuration."""
+    brokers: int = 1
     unreadable: frozenset[str] = frozenset()
     silent: KafkaException | None = None
     refuses: KafkaException | None = None
@@ -60,7 +62,8 @@ class Cluster:
     def list_topics(self, timeout: float) -> Any:
         if self.silent is not None:
             raise self.silent
-        return SimpleNamespace(topics={name: self._described(name) for name in self.topics}, cluster_id=CLUSTER_ID)
+        topics = {name: self._described(name) for name in self.topics}
+        return SimpleNamespace(topics=topics, cluster_id=CLUSTER_ID, brokers=dict.fromkeys(range(self.brokers)))
 
     def _described(self, name: str) -> Any:
         partitions, copies, _ = self.topics[name]
@@ -118,6 +121,34 @@ def test_a_topic_whose_metadata_cannot_be_read_is_not_taken_for_one_that_exists(
     cluster.topics = {topic: as_planned(each) for topic, each in PLANNED.items()}
     cluster.unreadable = frozenset(["headgate.audit"])
     assert check_topics(CONNECTION, SETTINGS).missing == ("headgate.audit",)
+
+
+@for_each(
+    ("topic", "changed", "is_fatal", "is_unusable"),
+    [
+        ("audit", (1, 1, {"message.timestamp.type": "CreateTime"}), True, True),
+        ("shares", (11, 1, {}), True, True),
+        ("shares", (13, 1, {}), False, False),
+        ("audit", (2, 1, {}), False, False),
+        ("audit", (1, 1, {"cleanup.policy": "compact"}), False, True),
+    ],
+)
+def test_the_loop_does_not_start_with_some_differences(
+    cluster: Cluster, topic: str, changed: tuple[int, int, dict[str, str]], is_fatal: bool, is_unusable: bool
+) -> None:
+    planned = PLANNED[f"headgate.{topic}"]
+    cluster.topics = {planned.topic: (*changed[:2], {**planned.config, **changed[2]})}
+    report = check_topics(CONNECTION, SETTINGS)
+    assert (bool(report.fatal), bool(report.unusable)) == (is_fatal, is_unusable)
+
+
+@for_each(("brokers", "copies", "found"), [(3, 1, ("headgate.audit",)), (3, 2, ()), (2, 1, ())])
+def test_one_copy_is_told_where_there_are_brokers_for_three(
+    cluster: Cluster, brokers: int, copies: int, found: tuple[str, ...]
+) -> None:
+    cluster.topics = {"headgate.audit": (1, copies, {})}
+    cluster.brokers = brokers
+    assert find_single_copies(CONNECTION, SETTINGS) == found
 
 
 UNAUTHORIZED = KafkaError.TOPIC_AUTHORIZATION_FAILED
