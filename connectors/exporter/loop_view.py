@@ -1,6 +1,6 @@
 """The present state of the whole loop: folds records of its topics and returns samples. Pure; time is an argument."""
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
@@ -27,7 +27,7 @@ from policies.registry import (
     topic_readers,
 )
 from policies.settings import PolicySettings
-from policies.units import counted, from_millis, millis_of
+from policies.units import from_millis
 from policies.wire import BadRecordError, DeadLetterReason, Event, EventReader
 
 DECISION_STALE = Family(
@@ -64,9 +64,7 @@ MOST_CLUSTERS = 1000
 OTHER = "other"
 """Label of a dead letter's topic or reason that this version does not have."""
 
-_RECENT = timedelta(minutes=10)
-_MOST_FOREIGN = 10_000
-"""Records of another writer that are counted for each topic."""
+_RECENT_MS = 600_000
 _REASONS = frozenset(reason.value for reason in DeadLetterReason)
 _SHORTEST_HISTORY = timedelta(minutes=5)
 
@@ -126,8 +124,8 @@ class LoopView:
         self._letter_counts = Counter({(t, r.value): 0 for t in self._observed for r in DeadLetterReason})
         self._decision_counts: Counter[tuple[str, str, str]] = Counter()
         self._bad: Counter[tuple[str, str]] = Counter()
-        self._foreign: defaultdict[str, deque[int]] = defaultdict(lambda: deque(maxlen=_MOST_FOREIGN))
-        """The append times of records on decided topics that are no decisions."""
+        self._foreign_ms: dict[str, int] = {}
+        """By decided topic, the append time of its last record that is no decision."""
         self._recent = RecentDecisions()
         self.heartbeat_ms: int | None = None
         """The append time of the query's last heartbeat; None without one."""
@@ -158,19 +156,16 @@ class LoopView:
             except BadRecordError as error:
                 self._bad[record.topic, error.reason.value] += 1
                 if record.topic in self._decided:
-                    self._foreign[record.topic].append(record.appended_ms)
+                    self._foreign_ms[record.topic] = record.appended_ms
         return fresh
 
     def find_foreign(self, now_ms: int) -> str | None:
         """Return a sentence about recent records of another writer on a decided topic; None without any."""
-        since_ms = now_ms - millis_of(_RECENT)
-        for topic, times in sorted(self._foreign.items()):
-            if count := sum(at_ms > since_ms for at_ms in times):
-                return (
-                    f"{topic}: {counted(count, 'record')} of the last {_RECENT // timedelta(minutes=1)} min are no "
-                    "decisions: another process writes there, which `headgate topics acls decide` excludes"
-                )
-        return None
+        topic = next((each for each, at_ms in sorted(self._foreign_ms.items()) if now_ms - at_ms < _RECENT_MS), None)
+        return topic and (
+            f"{topic}: records of the last 10 min are no decisions: another process writes there, which "
+            "`headgate topics acls decide` excludes"
+        )
 
     @property
     def has_observations(self) -> bool:

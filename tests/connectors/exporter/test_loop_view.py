@@ -372,9 +372,9 @@ def test_a_query_that_lost_its_checkpoint_is_followed_at_once() -> None:
 
 def test_junk_on_a_decided_topic_is_named_for_ten_minutes() -> None:
     view, topic = LoopView(PREFIX, {}), f"{PREFIX}.decided.throttle"
-    view.fold([Record(topic, b"k", b"junk", to_millis(START)) for _ in range(20_000)], live=True)
+    view.fold([Record(topic, b"k", b"junk", to_millis(START))], live=True)
     said = view.find_foreign(to_millis(START) + 1000) or ""
-    assert said.startswith(f"{topic}: 10000 records of the last 10 min are no decisions: another process writes there")
+    assert said.startswith(f"{topic}: records of the last 10 min are no decisions: another process writes there")
     assert view.find_foreign(to_millis(START) + 600_001) is None
 
 
