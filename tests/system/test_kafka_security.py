@@ -445,8 +445,10 @@ def metrics(port: int) -> str:
 def crash_the_query(headgate: Headgate, port: int, data: Path) -> None:
     """End its JVM as a fault in native code does, and await the next one."""
     arguments = {pid: command_line(pid) for pid in headgate.children()}
-    (java,) = [pid for pid, line in arguments.items() if b"org.apache.spark.deploy.SparkSubmit" in line]
-    os.kill(java, signal.SIGSEGV)
+    # A child of the JVM, such as `chmod`, has its arguments until it executes its own program.
+    os.kill(
+        min(pid for pid, line in arguments.items() if b"org.apache.spark.deploy.SparkSubmit" in line), signal.SIGSEGV
+    )
     eventually("a crash report", lambda: (data / "spark.crash").exists())
     eventually("the query is started anew", lambda: "headgate_query_restarts_total 1" in metrics(port))
     await_ready(headgate, port)
