@@ -156,8 +156,6 @@ class Placed:
     """Writable bookies of its secondary groups that are in no primary one."""
     unassigned: BookieSet = _NO_BOOKIES
     """Writable bookies in no group, whether or not it may use them."""
-    secondary_members: int = 0
-    """The number of bookies, dead or alive, in its secondary groups and in no primary one."""
 
     @property
     def feasible(self) -> bool:
@@ -298,7 +296,6 @@ def _place_by_groups(
         primary=primary,
         secondary=secondary,
         unassigned=membership.unassigned,
-        secondary_members=secondary_members,
     )
 
 

@@ -148,19 +148,24 @@ def contradicting(until: int, ours: Observation, theirs: Observation) -> Run:
     return run
 
 
+NOT_BK1 = MEMBERS.removeprefix("bk1 ")
 CONTRADICTIONS = {
-    "another cluster": (bookies(0, MEMBERS), bookies(0, OTHERS)),
-    "one bookie": (bookies(0, MEMBERS), bookies(0, MEMBERS.removeprefix("bk1 "))),
-    "one member": (racks(0, GROUPS), racks(0, {"default": MEMBERS.removeprefix("bk1 ")})),
-    "affinity": (affinity(0, NAMESPACES), affinity(0, {"acme/a": "nowhere"})),
-    "mode": (bookies(0, MEMBERS), bookies(0, MEMBERS.removesuffix(" bk10"), read_only="bk10")),
-}
-"""Readings of two collectors that contradict each other."""
+    "another cluster": (bookies(0, MEMBERS), bookies(0, OTHERS), "20 registered bookies (bk1, bk10, bk2, bk3, bk4"),
+    "one bookie": (bookies(0, MEMBERS), bookies(0, NOT_BK1), "1 registered bookie (bk1)"),
+    "one member": (racks(0, GROUPS), racks(0, {"default": NOT_BK1}), "1 grouped bookie (bk1)"),
+    "affinity": (affinity(0, NAMESPACES), affinity(0, {"acme/a": "nowhere"}), "1 namespace (acme/a)"),
+    "groups of brokers": (
+        affinity(0, NAMESPACES, broker_groups=""), affinity(0, NAMESPACES, broker_groups="default"),
+        "1 namespace (namespaces without affinity)",
+    ),
+    "mode": (bookies(0, MEMBERS), bookies(0, NOT_BK1, read_only="bk1"), "1 registered bookie (bk1)"),
+}  # fmt: skip
+"""Readings of two collectors that contradict each other, and the words for what they contradict each other about."""
 
 
-@pytest.mark.parametrize(("ours", "theirs"), CONTRADICTIONS.values(), ids=CONTRADICTIONS)
+@pytest.mark.parametrize(("ours", "theirs", "named"), CONTRADICTIONS.values(), ids=CONTRADICTIONS)
 def test_collectors_that_contradict_each_other_are_one_alert_with_its_beginning_and_nothing_flaps(
-    ours: Observation, theirs: Observation
+    ours: Observation, theirs: Observation, named: str
 ) -> None:
     run = settled()
     before = len(run.placements())
@@ -168,7 +173,8 @@ def test_collectors_that_contradict_each_other_are_one_alert_with_its_beginning_
     assert len(run.placements()) <= before + 2
     assert [s[2] for s in run.said("bookies-unconfirmed")] == ["firing"]
     assert (orders(run), criticals(run)) == ([], set())
-    assert "since 2026-11-21T08:01:15Z readings of c1 contradict" in run.latest("bookies-unconfirmed").summary
+    said = f"since 2026-11-21T08:01:15Z readings of c1 contradict what was confirmed about {named}"
+    assert run.latest("bookies-unconfirmed").summary.startswith(said)
     for second in (270, 280):
         run.see(*everything(second, MEMBERS, GROUPS, NAMESPACES))
     assert [s[2] for s in run.said("bookies-unconfirmed")] == ["firing", "resolved"]

@@ -111,12 +111,6 @@ SENTENCES: Mapping[str, tuple[Callable[[], str], str]] = {
         "acme/a cannot place its data: it may use 2 bookies of 3 needed, and its primary group default has 1 of 3 "
         "needed bookies writable, and its secondary group shared has 1 more.",
     ),
-    "a namespace that can place no data": (
-        lambda: alert(
-            "unassigned-bookie", *everything(0, "bk1 bk11", GROUPS, {"acme/a": "default"}), grace="0s", ensemble_size=3
-        ),
-        "bookie bk11 of c1 takes data and is in no group",
-    ),
     "groups of brokers": (
         lambda: placement_of(
             "bk1 bk2 bk6", to(), broker_groups={"primary": ["shared"], "secondary": ["default"]}

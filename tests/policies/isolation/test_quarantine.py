@@ -14,6 +14,7 @@ from policies.isolation.decisions import QUARANTINE_GROUP, QuarantineVerdict
 from policies.isolation.placement import AffinityGroups, BookieMembership, place
 from policies.isolation.settings import Unaffine
 from policies.observations import Observation, Outcome
+from tests.cases import for_each
 from tests.examples import combined, examples
 from tests.policies.isolation.scenario import (
     BASE,
@@ -53,9 +54,9 @@ def twice(read: Callable[[float], Observation], second: float = 70) -> list[Obse
 
 COURSES: Mapping[str, tuple[str, Mapping[str, Any], Sequence[Observation], float, str]] = {
     "as many as allowed, in the order of registration": (
-        "bk14 bk13 bk12 bk11", {"max_quarantined": 2}, [], 60,
-        "10 bk11 quarantine unassigned, 10 bk12 quarantine unassigned, "
-        "10 bk13 withhold max_quarantined, 10 bk14 withhold max_quarantined",
+        "bk14 bk13 bk12 bk11#1", {"max_quarantined": 2}, [], 60,
+        "10 bk12 quarantine unassigned, 10 bk13 quarantine unassigned, "
+        "10 bk14 withhold max_quarantined, 10 bk11 withhold max_quarantined",
     ),
     "a withheld one follows when there is room": (
         "bk11 bk12", {"max_quarantined": 1}, [racks(70, GROUPS | {"default": "bk1 bk2 bk11"})], 90,
@@ -301,6 +302,16 @@ def test_a_quarantine_that_starves_a_namespace_is_offered_back_with_one_command(
     run.see(there, racks(501, fleet.members)).see(there, racks(515, fleet.members)).until(700)
     assert run.said("quarantine-starves")[-1][2] == "resolved"
     assert run.verdicts()[-1][1:] == ("bk9", "withhold", "would_be_infeasible")
+
+
+@for_each(("rules", "is_starved"), [("current", True), ("strict", False)])
+def test_a_quarantine_starves_a_namespace_only_where_its_rules_allow_the_bookie(
+    rules: str, *, is_starved: bool
+) -> None:
+    groups = {"default": "bk1", QUARANTINE_GROUP: "bk11"}
+    run = Run(LONG, rules=rules).see(*everything(0, "bk1 bk11", groups, {"t/a": "default"}))
+    alerts = {alert for alert, _ in run.firing()}
+    assert ("placement-infeasible" in alerts, "quarantine-starves" in alerts) == (True, is_starved)
 
 
 def test_a_bookie_whose_rack_entry_lacks_the_port_is_named_with_it_and_not_quarantined() -> None:
