@@ -91,8 +91,8 @@ def test_a_znode_with_a_right_too_little_fails_with_the_reason(
     version = tree.get(CURSOR)[1].version
     tree.set_acls(CURSOR, [make_acl("world", "anyone", admin=True, **{may: True})])
     assert to_new(references) == Attribution(LedgerOutcome.FAILED, detail=f"{CURSOR}: its ACL {detail}")
-    assert tree.exists(CURSOR).version == version
     if may == "read":
+        assert tree.get(CURSOR)[1].version == version
         assert references.read_owners([CURSOR], LedgerKind.CURSOR, 7) == {None}
     else:
         with pytest.raises(ZnodeError, match=detail):
