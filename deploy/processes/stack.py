@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 
 import structlog
@@ -202,13 +202,10 @@ def _require_topics(settings: Settings) -> TopicReport:
 def run_loop(load: Callable[[], Settings], terminal: Terminal) -> None:
     """Run collectors, query, actuators and exporter until SIGINT or SIGTERM, then drain and stop."""
     first = load()
-
-    def run(renewal: Renewal) -> None:
-        require_free_ports(first)
-        with closing(SparkSessions(first)) as sessions:
-            _run(renewal, terminal, sessions)
-
-    if Renewal(load, first, partial(require_startable, first), restore_dropped).run(run):
+    require_free_ports(first)
+    with closing(SparkSessions(first)) as sessions:
+        is_renewed = _run_until_renewed(load, first, terminal, sessions)
+    if is_renewed:
         start_anew()
 
 
@@ -235,19 +232,9 @@ def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
         terminal.step(f"Kafka ready on {kafka.bootstrap_servers}")
         stack.enter_context(running_in_background("broker watch", partial(_end_without, kafka, terminal)))
         first = with_embedded(settings, kafka.bootstrap_servers)
-        renewal = Renewal(
-            lambda: with_embedded(load(), kafka.bootstrap_servers),
-            first,
-            partial(require_startable, first),
-            restore_dropped,
+        is_renewed = _run_until_renewed(
+            lambda: with_embedded(load(), kafka.bootstrap_servers), first, terminal, sessions
         )
-        ahead = [sessions]
-
-        def run(_renewal: Renewal) -> None:
-            with nullcontext(ahead.pop()) if ahead else closing(SparkSessions(first)) as own:
-                _run(renewal, terminal, own)
-
-        is_renewed = renewal.run(run)
     terminal.step("stopped")
     if is_renewed:
         start_anew()
@@ -266,10 +253,16 @@ def _end_without(kafka: EmbeddedKafka, terminal: Terminal, stop: threading.Event
         os._exit(USER_ERROR)
 
 
-def _run(renewal: Renewal, terminal: Terminal, sessions: SparkSessions) -> None:
-    """Run the loop until a signal arrives or a renewal replaces the process."""
-    stop = stop_on_signals()
-    run_whole(renewal.settings, terminal, sessions, stop, lambda registry: [renewal.component(registry, stop)])
+def _run_until_renewed(
+    load: Callable[[], Settings], first: Settings, terminal: Terminal, sessions: SparkSessions
+) -> bool:
+    """Run the loop until a signal arrives or a renewal replaces the process; return whether to start anew."""
+
+    def run(renewal: Renewal) -> None:
+        stop = stop_on_signals()
+        run_whole(first, terminal, sessions, stop, lambda registry: [renewal.component(registry, stop)])
+
+    return Renewal(load, first, partial(require_startable, first), restore_dropped).run(run)
 
 
 def run_whole(
