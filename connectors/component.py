@@ -1,10 +1,16 @@
-"""A component of the running application: it works on its own thread until its stop event is set."""
+"""A component of the running application: it works on its own thread until its stop event is set.
+
+Also what names in the settings stand for: objects of modules, and files.
+"""
 
 import os
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from policies.units import UserError, human_bytes
 
@@ -46,6 +52,19 @@ class Component:
 def first_problem(checks: Iterable[Check | None]) -> str | None:
     """Return the first problem that a check reports."""
     return next((problem for check in checks if check is not None and (problem := check()) is not None), None)
+
+
+@cache
+def load_named(place: str, what: str) -> Any:
+    """Return the object that is named as ``module:attribute``. Raises UserError if it cannot be loaded."""
+    module, _, attribute = place.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except Exception as error:  # the module may be the user's
+        raise UserError(
+            f"{what} {place!r} cannot be loaded ({error}); it must be module:attribute, of a module that is installed "
+            "beside Headgate or whose folder PYTHONPATH names"
+        ) from error
 
 
 # Reads files that a person names in a command or a setting: up to a bound, because a path may be wrong.

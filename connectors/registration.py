@@ -6,12 +6,11 @@ Each of Headgate's own policies declares it in `connectors.<policy>.registration
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cache
-from importlib import import_module
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from connectors.component import load_named
 from connectors.kafka.connection import WatchedKafka
 from connectors.pulsar.settings import PulsarAdmin
 from connectors.zookeeper.settings import ZooKeeperConnection
@@ -151,16 +150,6 @@ def find_needs(settings: Mapping[str, Any], clusters: Mapping[str, ClusterSource
         for name, cluster in clusters.items()
         if not acts_on(connectors, settings[kind.name], name, cluster)
     }
-
-
-@cache
-def load_named(place: str, what: str) -> Any:
-    """Return the object that is named as ``module:attribute``. Raises UserError if it cannot be loaded."""
-    module, _, attribute = place.partition(":")
-    try:
-        return getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"{what} {place!r} cannot be loaded ({error}); it must be module:attribute") from error
 
 
 def load_hook(hook: Hook) -> Callable[..., Any]:

@@ -18,9 +18,10 @@ from confluent_kafka import KafkaError, KafkaException
 from kafka.errors import SaslAuthenticationFailedError
 from pydantic import Field, SecretStr
 
+from connectors.component import load_named
 from connectors.http.tls import Tls
 from connectors.kafka import properties as client_properties
-from connectors.kafka.tokens import TokenSource, fetch_by_credentials, fetch_from_provider, load_provider
+from connectors.kafka.tokens import TokenSource, fetch_by_credentials, fetch_from_provider
 from connectors.redaction import RedactedBlock, read_text, secret
 from policies.units import PositiveDuration, UserError, parse_duration
 
@@ -79,8 +80,9 @@ class Sasl(RedactedBlock):
         if provider is not None:
             needed, used = (), {"token_provider"}
             try:
-                load_provider(provider)
-            except ValueError as error:
+                if not callable(load_named(provider, "token_provider")):
+                    yield "token_provider", f"{provider} is no function"
+            except UserError as error:
                 yield "token_provider", str(error)
         for field in (*of_user, *of_client, "scope", "token_provider"):
             is_given = getattr(self, field) is not None or getattr(self, f"{field}_file", None) is not None

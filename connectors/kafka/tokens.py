@@ -1,18 +1,17 @@
 """OAuth 2 tokens for both Python clients: by the client credentials grant, or by a user's own function."""
 
 import base64
-import importlib
 import threading
 import time
 import urllib.parse
 from collections.abc import Callable
-from typing import Any
 
 import httpx
 from kafka.errors import SaslAuthenticationFailedError
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from msgspec import Struct
 
+from connectors.component import load_named
 from connectors.foreign_json import read_json
 from connectors.http.client import bounded_client
 from connectors.http.tls import Tls
@@ -95,25 +94,10 @@ def fetch_from_provider(place: str, config: str) -> tuple[str, float]:
     The function gets the text of `sasl.oauthbearer.config`; further items than token and end are ignored.
     """
     try:
-        token, expires_at = load_provider(place)(config)[:2]
+        token, expires_at = load_named(place, "token_provider")(config)[:2]
         return token, float(expires_at)
     except Exception as error:  # the function is the user's
         raise _failed(f"no token from {place} ({type(error).__name__})") from None
-
-
-def load_provider(place: str) -> Callable[[str], Any]:
-    """Import the function at `module:attribute`. Raises ValueError if it cannot be imported, or is no function."""
-    module, _, attribute = place.partition(":")
-    try:
-        provide = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # the module is the user's
-        raise ValueError(
-            f"{place} cannot be imported ({error}): it is module:attribute; install the module beside Headgate, or "
-            "name its folder in PYTHONPATH"
-        ) from None
-    if not callable(provide):
-        raise ValueError(f"{place} is no function")  # noqa: TRY004 - a mistake of the settings
-    return provide  # type: ignore[no-any-return]
 
 
 def _failed(why: str) -> SaslAuthenticationFailedError:
