@@ -31,44 +31,26 @@ _ALERTS = "/api/v2/alerts"
 _log = structlog.get_logger(__name__)
 
 
-class PostError(Exception):
-    """Alertmanager did not accept all alerts; the message is one short line without secrets."""
-
-
-class RefusedError(PostError):
-    """It answered, and refused a request; it may accept others."""
-
-
-def post_alerts(client: httpx.Client, url: str, bodies: Sequence[dict[str, Any]]) -> None:
+def post_alerts(client: httpx.Client, url: str, bodies: Sequence[dict[str, Any]]) -> str | None:
     """Post all alerts to one Alertmanager, one severity after the other, so that causes arrive before their effects.
 
-    An alert that it refuses keeps back no others. `bodies` are alerts in the form of its API.
-
-    Raises:
-        PostError: it did not accept all of them.
+    An alert that it refuses keeps back no others. `bodies` are alerts in the form of its API. Returns one short line
+    without secrets if it did not accept all of them, else None.
     """
-    refused: RefusedError | None = None
+    refusal: str | None = None
     for _, group in groupby(bodies, key=lambda body: body["labels"].get("severity")):
         of_severity = list(group)
         for start in range(0, len(of_severity), _BATCH):
             try:
-                _post(client, f"{url.rstrip('/')}{_ALERTS}", of_severity[start : start + _BATCH])
-            except RefusedError as error:
-                refused = refused or error
-    if refused is not None:
-        raise refused
-
-
-def _post(client: httpx.Client, url: str, bodies: Sequence[dict[str, Any]]) -> None:
-    try:
-        response = client.post(url, json=bodies)
-    except httpx.TimeoutException:
-        raise PostError("no answer in time") from None
-    except (httpx.HTTPError, UserError) as error:
-        raise PostError(one_line(str(error) or type(error).__name__)) from None
-    if not response.is_success:
-        answer = response.content[:_MAX_ANSWER_BYTES].decode(errors="replace")
-        raise RefusedError(one_line(f"status {response.status_code}: {answer}"))
+                response = client.post(f"{url.rstrip('/')}{_ALERTS}", json=of_severity[start : start + _BATCH])
+            except httpx.TimeoutException:
+                return "no answer in time"
+            except (httpx.HTTPError, UserError) as error:
+                return one_line(str(error) or type(error).__name__)
+            if not response.is_success and refusal is None:
+                answer = response.content[:_MAX_ANSWER_BYTES].decode(errors="replace")
+                refusal = one_line(f"status {response.status_code}: {answer}")
+    return refusal
 
 
 # The notifications to send to Alertmanager: a pure function of the loop's alerts and the time.
@@ -272,11 +254,7 @@ class Notifier:
 
     def _send_to(self, client: httpx.Client, url: str, bodies: Sequence[dict[str, Any]]) -> bool:
         """Send the alerts to one Alertmanager; log the first failure and its end, not each attempt."""
-        name, problem = urlsplit(url).netloc, None
-        try:
-            post_alerts(client, url, bodies)
-        except PostError as error:
-            problem = str(error)
+        name, problem = urlsplit(url).netloc, post_alerts(client, url, bodies)
         self._metrics.sent.labels(name, "failed" if problem else "ok").inc()
         self._metrics.failing.labels(name).set(1 if problem else 0)
         before = self._failures.pop(name, None)

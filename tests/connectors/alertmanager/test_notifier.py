@@ -1,6 +1,7 @@
 """The notifier: what Alertmanager is told of the loop's alerts, when, and what comes of a request."""
 
 import json
+import re
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -17,7 +18,6 @@ from connectors.alertmanager.notifier import (
     NotificationBook,
     Notifier,
     NotifierMetrics,
-    PostError,
     post_alerts,
 )
 from connectors.alertmanager.settings import AlertmanagerSettings
@@ -161,11 +161,11 @@ def test_labels_are_such_as_alertmanager_takes(
 URL = "http://alertmanager:9093/prefix/"
 
 
-def post(answer: Callable[[httpx.Request], httpx.Response], bodies: int = 1) -> None:
+def post(answer: Callable[[httpx.Request], httpx.Response], bodies: int = 1) -> str | None:
     transport = httpx.MockTransport(answer)
     with httpx.Client(transport=transport, auth=BearerAuth(lambda: "s3cret-token")) as client:
         alerts: list[dict[str, Any]] = [{"labels": {"alertname": str(number)}} for number in range(bodies)]
-        post_alerts(client, URL, alerts)
+        return post_alerts(client, URL, alerts)
 
 
 def test_alerts_go_out_in_batches_with_the_token() -> None:
@@ -175,15 +175,14 @@ def test_alerts_go_out_in_batches_with_the_token() -> None:
         seen.append(request)
         return httpx.Response(200)
 
-    post(answer, bodies=600)
+    assert post(answer, bodies=600) is None
     assert [str(request.url) for request in seen] == ["http://alertmanager:9093/prefix/api/v2/alerts"] * 3
     assert {request.headers["Authorization"] for request in seen} == {"Bearer s3cret-token"}
 
 
 def test_an_alert_that_is_refused_keeps_back_no_others() -> None:
     answers = iter([httpx.Response(400, text="bad label"), httpx.Response(200), httpx.Response(503, text="later")])
-    with pytest.raises(PostError, match="bad label"):
-        post(lambda _: next(answers), bodies=600)
+    assert post(lambda _: next(answers), bodies=600) == "status 400: bad label"
     assert next(answers, None) is None
 
 
@@ -218,11 +217,11 @@ def _raises(error: Exception) -> Callable[[httpx.Request], httpx.Response]:
     ids=["refused", "token quoted back", "redirected", "talks for ever", "slow", "nobody there"],
 )
 def test_why_alerts_were_not_taken(answer: Callable[[httpx.Request], httpx.Response], said: str) -> None:
-    with pytest.raises(PostError, match=said) as failed:
-        post(answer)
-    assert "s3cret" not in str(failed.value)
-    assert "\n" not in str(failed.value)
-    assert len(str(failed.value)) < 1_000
+    found = post(answer) or ""
+    assert re.match(said, found)
+    assert "s3cret" not in found
+    assert "\n" not in found
+    assert len(found) < 1_000
 
 
 TOPIC = "headgate.decided.alerts"
