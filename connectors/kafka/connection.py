@@ -8,13 +8,13 @@ import binascii
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from kafka.errors import SaslAuthenticationFailedError
 from pydantic import Field, SecretStr
 
@@ -344,11 +344,6 @@ def build_client(kind: Callable[..., Client], options: Mapping[str, Any]) -> Cli
         raise UserError(f"kafka.sasl: {error.args[0]}.") from None
     except KafkaException as error:
         raise UserError(f"kafka: {error.args[0].str()}.") from None
-
-
-def no_answer(servers: Sequence[str], why: KafkaError) -> str:
-    """Return a clause about a Kafka that does not answer."""
-    return f"Kafka at {','.join(servers)} does not answer as it should: {why.name()}: {why.str()}"
 
 
 class WatchedKafka(KafkaConnection):

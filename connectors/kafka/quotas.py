@@ -80,7 +80,8 @@ class QuotaClient(ClusterClient):
         failure: Exception = errors.NodeNotReadyError("no broker is known")
         for node in ([*brokers[first:], *brokers[:first]] or nodes)[:_MOST_TRIED]:
             try:
-                return _read_quotas(node, self._ask_one(node, _describe_all()))
+                every_quota = DescribeClientQuotasRequest(components=[], strict=False)
+                return _read_quotas(node, self._ask_one(node, every_quota))
             except errors.AuthorizationError:
                 raise
             except errors.KafkaError as error:
@@ -144,10 +145,6 @@ class QuotaClient(ClusterClient):
         if (error := error_in(answer)) is not None:
             raise error
         return answer
-
-
-def _describe_all() -> DescribeClientQuotasRequest:
-    return DescribeClientQuotasRequest(components=[], strict=False)
 
 
 def _read_quotas(node: NodeId, response: Any) -> BrokerQuotas:

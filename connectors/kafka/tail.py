@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import structlog
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from connectors.kafka.connection import KafkaConnection, build_client, no_answer
+from connectors.kafka.connection import KafkaConnection, build_client
 from connectors.kafka.topics import encoded
 from policies.units import UserError, millis_of, to_millis
 
@@ -204,7 +204,8 @@ class Tail(AbstractContextManager["Tail"]):
             if not self._is_outage and why.code() not in _ELECTIONS:  # a new topic's election is no outage
                 _log.warning("Kafka does not answer", error=why.name(), detail=why.str())
                 self._is_outage = True
-            self._unreachable = no_answer(self._connection.servers(), why)
+            servers = ",".join(self._connection.servers())
+            self._unreachable = f"Kafka at {servers} does not answer as it should: {why.name()}: {why.str()}"
             self._refresh_at = time.monotonic() + _RETRY_REFRESH_SECONDS
             return
         if self._is_outage:
