@@ -135,9 +135,6 @@ def _refuse_repeated_names(pairs: Sequence[tuple[str, object]]) -> None:
         raise ValueError("something is named twice")
 
 
-MAX_RACKS_BYTES = 1024 * 1024 - 1024
-"""ZooKeeper accepts requests of just under 1 MiB; the difference is room for the request around the content."""
-
 _NO_ANSWER = (ConnectionLoss, ConnectionClosedError, SessionExpiredError, OperationTimeoutError, KazooTimeoutError)
 
 
@@ -229,8 +226,6 @@ class ZooKeeperRacks:
 
     def _write(self, racks: Racks, version: int, bookie: str, group: str, rack: str) -> datetime:
         content = add_member(racks, bookie, group, rack)
-        if len(content) > MAX_RACKS_BYTES:
-            raise ActionError(f"{self._path} would have {len(content)} bytes, more than a znode may have")
         try:
             request = self._client(self._connection).set_async(self._path, content, version=version)
             written: ZnodeStat = request.get(timeout=self._connection.timeout_seconds)

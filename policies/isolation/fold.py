@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from policies.bookie_readings import (
-    MAX_NAMESPACES,
     BookieAffinity,
     BookieRacks,
     BookieRegistration,
@@ -244,8 +243,6 @@ def _fold_promise(before: BookieClusterState, seen: Observation, reading: Namesp
     promises = {given.namespace: given for given in before.promises}
     rules = "" if reading.promise is None else reading.promise.value
     given = GivenPromise(reading.namespace, rules, seen.at_ms, seen.id)
-    if given.namespace not in promises and len(promises) >= MAX_NAMESPACES:
-        return before
     last = promises.get(given.namespace, given)
     promises[given.namespace] = max(last, given, key=lambda each: (each.at_ms, each.id))
     return replace(before, promises=tuple(promises[name] for name in sorted(promises)))

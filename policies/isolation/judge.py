@@ -8,7 +8,7 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from policies.confirmation import Doubt, find_missing
-from policies.decisions import EVIDENCE_LIMIT, unique_ids
+from policies.decisions import unique_ids
 from policies.isolation.decisions import PlacementReason, PlacementVerdict
 from policies.isolation.placement import (
     NO_GROUPS,
@@ -106,7 +106,7 @@ def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings:
         notable=notable,
         portless=_find_portless(notable),
         stale=stale,
-        evidence=unique_ids(*(status.read_id for status in newest))[:EVIDENCE_LIMIT],
+        evidence=unique_ids(*(status.read_id for status in newest)),
     )
 
 

@@ -139,7 +139,7 @@ def _judge_bookies(
         membership = BookieMembership(facts.membership.writable - recent, facts.membership.groups)
         without = judge_placements(membership, facts.known.cohorts, facts.known.promises, facts.settings)
         settled = find_need(without, has_groups=has_groups)
-    is_waiting = any(_find_absent(facts))
+    is_waiting = _may_come_back(facts)
     due.sort(key=lambda b: (b.czxid or 0, b.registered_ms or 0, b.bookie))
     for bookie in sorted(due, key=lambda b: b.bookie not in ordered):
         name = bookie.bookie
@@ -175,29 +175,23 @@ def _find_guard(bookie: str, starved: str | None, taken: int, facts: IsolationFa
 
 def _find_recent(facts: IsolationFacts) -> frozenset[str]:
     """Return the writable bookies that came, or became writable, within `settle` and after the first readings."""
-    if not facts.settings.acts:
-        return frozenset()
     oldest_ms = max(facts.known.complete_ms or 0, facts.now_ms - millis_of(facts.settings.settle))
     return frozenset(b.bookie for b in facts.known.bookies if b.takes_data and b.since_ms > oldest_ms)
 
 
-def _find_absent(facts: IsolationFacts) -> Iterator[BookieState]:
-    """Yield the members of groups that may come back: their cookie exists, and they left within the last `settle`."""
+def _may_come_back(facts: IsolationFacts) -> bool:
+    """Whether a member of a group may come back: its cookie exists, and it left within the last `settle`."""
     oldest_ms = facts.now_ms - millis_of(facts.settings.settle)
-    for bookie in facts.notable:
-        is_away = bookie.presence is Presence.OFFLINE and bookie.has_cookie
-        if bookie.assigned and is_away and bookie.since_ms > oldest_ms:
-            yield bookie
+    away = (b for b in facts.notable if b.assigned and b.presence is Presence.OFFLINE and b.has_cookie)
+    return any(b.since_ms > oldest_ms for b in away)
 
 
 def quarantine_due_ms(facts: IsolationFacts) -> Iterator[int]:
     """When (milliseconds since the epoch) an order may become right without a reading; some may be past."""
     if facts.settings.acts:
-        recent = _find_recent(facts)
-        changes = (b.since_ms for b in facts.known.bookies if b.bookie in recent) if recent else ()
-        absences = (b.since_ms for b in _find_absent(facts))
         settle_ms = millis_of(facts.settings.settle)
-        yield from (ms + settle_ms for ms in {facts.known.changed_ms, *changes, *absences})
+        yield facts.known.changed_ms + settle_ms
+        yield from (b.since_ms + settle_ms for b in facts.known.bookies)
 
 
 def _make_order(

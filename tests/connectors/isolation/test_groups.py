@@ -16,7 +16,6 @@ from connectors.actuation.order_worker import ActionError, UnknownOutcomeError
 from connectors.isolation import groups
 from connectors.isolation.collector import PulsarBookies
 from connectors.isolation.groups import (
-    MAX_RACKS_BYTES,
     ConflictError,
     RackStore,
     ZooKeeperRacks,
@@ -259,20 +258,6 @@ def test_a_look_that_fails_names_the_reason(
         with pytest.raises(ActionError, match=why):
             racks.read_groups(BOOKIE)
     assert len(opened) == 1 + is_closed
-
-
-@for_each(("room", "fits"), [(0, True), (-1, False)])
-def test_no_more_is_written_than_a_znode_may_have(racks: ZooKeeperRacks, server: Server, room: int, fits: bool) -> None:
-    frame, entry = b'{"a":{"b":{"x":""}}}', b',"g":{"c:1":{"rack":"/g","hostname":"c"}}'
-    filling = b"y" * (MAX_RACKS_BYTES - len(frame) - len(entry) - room)
-    server.write("/bookies", frame.replace(b'""', b'"' + filling + b'"'))
-    write = racks.read_groups("c:1").write
-    if fits:
-        write("g", "/g")
-        assert len(server.tree["/bookies"][0]) == MAX_RACKS_BYTES
-    else:
-        with pytest.raises(ActionError, match=f"would have {MAX_RACKS_BYTES + 1} bytes"):
-            write("g", "/g")
 
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
