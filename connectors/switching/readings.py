@@ -216,7 +216,6 @@ def make_inventory(
     """Yield the parts of an inventory, and its manifest last, with their number.
 
     Args:
-        references: read while the parts are consumed.
         existing: the ledgers found in the target, by id; they follow the references.
 
     Raises:

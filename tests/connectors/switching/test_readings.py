@@ -4,8 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from kazoo.exceptions import AuthFailedError, ConnectionLoss, SessionExpiredError
 
 from connectors.bookkeeper.copy_journal import CopyJournal
@@ -19,7 +17,7 @@ from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.observations import Outcome, Reading
 from policies.switching.fold import InventorySeen, assemble
-from policies.switching.ledgers import Layout, Ledger, LedgerKind, LedgerState, Reference, path_of, with_ledger
+from policies.switching.ledgers import Layout, Ledger, LedgerKind, LedgerState, Reference, path_of
 from policies.switching.readings import (
     SwitchBrokers,
     SwitchCluster,
@@ -321,31 +319,15 @@ def heard(readings: Iterable[Reading]) -> InventorySeen | None:
     return whole
 
 
-REFERENCES = st.lists(
-    st.builds(
-        Reference, st.sampled_from(LedgerKind),
-        st.text(min_size=1, max_size=40).filter(lambda text: text.isprintable()).map(lambda text: f"/{text}"),
-        st.integers(-1, 30), st.sampled_from([None, "old", "new"]), st.sampled_from(["", "info", "index/3"]),
-    ),
-    max_size=60,
-)  # fmt: skip
-LEDGERS = st.lists(
-    st.builds(
-        Ledger, ledger_id=st.integers(0, 40), state=st.sampled_from(LedgerState), last_entry_id=st.integers(-1, 9),
-        length_bytes=st.integers(0, 9), custom_metadata=st.sampled_from([{}, {"a": "YQ==", "b": ""}]),
-        created_ms=st.none() | st.integers(0, 9),
-    ),
-    max_size=20,
-).map(lambda found: {each.ledger_id: each for each in found})  # fmt: skip
-
-
-@given(REFERENCES, LEDGERS)
-def test_what_is_told_is_what_is_heard(references: list[Reference], existing: dict[int, Ledger]) -> None:
-    whole = heard(told(references, existing))
-    assert whole is not None
-    assert whole.references == tuple(with_ledger(references))
-    assert whole.existing == existing
-    assert (whole.manifest.target, whole.at_ms) == ("new", NOW_MS - 42)
+def test_what_is_told_is_what_is_heard() -> None:
+    references = [cursor(n, attribution=owner) for n, owner in enumerate((None, "old", "new"))]
+    references.append(Reference(LedgerKind.SCHEMA, "/ü", 2, "old", "index/3"))
+    existing = {n: ledger(n, custom_metadata={"a": "YQ=="}, created_ms=n) for n in (0, 2, 40)}
+    for told_of, found in ((references, existing), ([], {})):
+        whole = heard(told(told_of, found))
+        assert whole is not None
+        assert (whole.references, whole.existing) == (tuple(told_of), found)
+        assert (whole.manifest.target, whole.at_ms) == ("new", NOW_MS - 42)
 
 
 def test_the_manifest_comes_last_and_counts_all() -> None:
@@ -355,19 +337,6 @@ def test_the_manifest_comes_last_and_counts_all() -> None:
     assert (last.parts, last.references) == (3, 2 * MAX_PART_LENGTH + 1)
     assert [len(p.references) for p in parts(others)] == [MAX_PART_LENGTH, MAX_PART_LENGTH, 1]
     assert [len(p.existing) for p in parts(others)] == [0, 0, 1]
-
-
-def test_references_are_read_only_as_parts_are_taken() -> None:
-    read: list[int] = []
-
-    def reading() -> Iterable[Reference]:
-        for number in range(5 * MAX_PART_LENGTH):
-            read.append(number)
-            yield cursor(number)
-
-    readings = make_inventory(reading(), {}, MANIFEST)
-    next(readings)
-    assert len(read) == MAX_PART_LENGTH
 
 
 HEAVY = [

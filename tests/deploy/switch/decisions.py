@@ -10,8 +10,8 @@ from policies.switching.decisions import BrokerCounts, SwitchDecision, SwitchRea
 from policies.switching.policy import SwitchingPolicy
 from policies.switching.readings import CommandArgs, CommandName, SwitchCommand, SwitchPrecheck
 from policies.switching.settings import SwitchingSettings
-from policies.switching.state import SwitchingState, SwitchStage
-from tests.decisions import decided
+from policies.switching.state import SwitchingState
+from tests.connectors.switching.orders import record as order_record
 
 NOW = datetime(2026, 11, 21, 17, tzinfo=UTC)
 OK: dict[str, Any] = {"cluster": "c1", "outcome": Outcome.OK}
@@ -52,10 +52,8 @@ class Loop:
 def record(**fields: Any) -> SwitchRecord:
     """A switch from `old` to `new`; decided 12 s ago."""
     usual = {
-        "decision_id": "1", "policy": "switching", "cluster": "c1", "subject": "c1", "sequence": 5,
-        "verdict": SwitchStage.BUILD, "reason": SwitchReason.COMMANDED, "explanation": "x",
-        "decided_at": NOW - timedelta(seconds=12), "active": "new", "source": "old", "target": "new", "epoch": 3,
-        "committed_epoch": 2, "attempt": 1, "brokers": BrokerCounts(live=3, acked=1),
-        "prechecks": {"new": "d" * 64}, "registry": {"old": "active", "new": "standby"},
+        "sequence": 5, "decided_at": NOW - timedelta(seconds=12), "epoch": 3, "committed_epoch": 2,
+        "brokers": BrokerCounts(live=3, acked=1), "prechecks": {"new": "d" * 64},
+        "registry": {"old": "active", "new": "standby"}, "reason": SwitchReason.COMMANDED,
     }  # fmt: skip
-    return decided(SwitchRecord, **(usual | fields))
+    return order_record(**(usual | fields))
