@@ -64,7 +64,8 @@ def placement(
 @app.command(epilog=show_examples("promise"))
 def promise(
     rules: Annotated[
-        str, typer.Argument(help="strict, current or legacy; `settings` returns to the promise in the settings.")
+        Literal["legacy", "current", "strict", "settings"],
+        typer.Argument(help="The promised rules; `settings` returns to the promise in the settings."),
     ],
     cluster: Annotated[str, typer.Option(help="Name of the watched cluster that has the namespace.")],
     namespace: Annotated[str, typer.Option(help="tenant/namespace.")],
@@ -76,10 +77,8 @@ def promise(
     from deploy.policy_commands.requests import send_promise
     from policies.isolation.settings import RuleSet
 
-    known = {rule.value: rule for rule in RuleSet}
-    if rules not in (*known, "settings"):
-        raise UserError(f"'{rules}' is no promise: write one of {', '.join(known)}, settings")
-    placement = send_promise(load_asked(settings), cluster, namespace, known.get(rules), reason, timeout)
+    promised = None if rules == "settings" else RuleSet(rules)
+    placement = send_promise(load_asked(settings), cluster, namespace, promised, reason, timeout)
     print_sentence(f"promised: {placement.promise.value}. {placement.explanation}")
 
 
