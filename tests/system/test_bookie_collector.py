@@ -470,23 +470,6 @@ def test_which_brokers_serve_which_namespaces_is_read_beside_them(watch: Watch, 
     assert (read.primary, read.secondary, read.min_available) == (("broker-1.*",), (), 2)
 
 
-def test_changes_of_any_kind_are_read(watch: Watch, tree: Tree) -> None:
-    tree.put("/admin/local-policies/t/one", affinity("a"))
-    tree.put("/admin/local-policies/t/two", affinity("a"))
-    assert set(watch.poll_affinity().namespaces) == {"t/one", "t/two"}
-    tree.put("/admin/local-policies/t/one", affinity("b"))
-    tree.put("/admin/policies/t/one", {"persistence": {"bookkeeperEnsemble": 5}})
-    tree.client.delete("/admin/local-policies/t/two")
-    tree.put("/admin/local-policies/t/three", affinity("c"))
-    expected = {
-        "t/one": NamespaceAffinity(primary=("b",), ensemble_size=5),
-        "t/three": NamespaceAffinity(primary=("c",)),
-    }
-    assert watch.poll_affinity().namespaces == expected
-    tree.client.delete("/admin/local-policies", recursive=True)
-    assert watch.poll_affinity().outcome is Outcome.ABSENT
-
-
 def test_one_namespace_that_cannot_be_parsed_spoils_no_other_and_keeps_its_last_good_value(
     watch: Watch, tree: Tree
 ) -> None:

@@ -45,46 +45,30 @@ def snapshot(
     return RacksSnapshot(groups, registration, frozenset(writable.split()), NOON, write)
 
 
-def refused(of: RacksSnapshot, **fields: Any) -> QuarantineOutcome | CommonOutcome | None:
-    result = find_refusal(decision(**fields), of, NOBODY, SETTINGS)
-    return None if result is None else result.outcome  # type: ignore[return-value]
+GONE = QuarantineOutcome.NOT_REGISTERED
 
 
 @for_each(
-    ("found", "outcome"),
+    ("decided", "found", "outcome"),
     [
-        (snapshot(), None),
-        (snapshot({}), QuarantineOutcome.NO_GROUPS),
-        (snapshot({"blue": {}}), None),
-        (snapshot(registration=None), QuarantineOutcome.NOT_REGISTERED),
+        pytest.param({}, snapshot(), None, id="registered, in no group"),
+        pytest.param({}, snapshot({}), QuarantineOutcome.NO_GROUPS, id="no group to keep it out of"),
+        pytest.param({}, snapshot({"blue": {}}), None, id="a group without bookies"),
+        pytest.param({}, snapshot(registration=None), GONE, id="gone"),
+        pytest.param({"czxid": 7}, snapshot(registration=registered(czxid=7)), None, id="transaction"),
+        pytest.param({"czxid": 7}, snapshot(registration=registered(czxid=8)), GONE, id="another transaction"),
+        pytest.param({"czxid": 7}, snapshot(registration=registered()), None, id="the store cannot tell"),
+        pytest.param({"session": "0x1"}, snapshot(registration=registered("0x1")), None, id="session"),
+        pytest.param({"session": "0x1"}, snapshot(registration=registered("0x2")), GONE, id="another session"),
+        pytest.param({"session": "0x1"}, snapshot(registration=registered()), None, id="no session known"),
+        pytest.param({}, snapshot(registration=registered("0x2", 8)), None, id="the decision names none"),
     ],
-    ids=["registered, in no group", "no group to keep it out of", "a group without bookies", "gone"],
 )
-def test_a_bookie_is_put_there_only_while_it_is_registered_and_the_cluster_has_groups(
-    found: RacksSnapshot, outcome: QuarantineOutcome | None
+def test_only_the_registration_of_the_decision_is_put_there_and_only_while_the_cluster_has_groups(
+    decided: dict[str, Any], found: RacksSnapshot, outcome: QuarantineOutcome | None
 ) -> None:
-    assert refused(found) is outcome
-
-
-@for_each(
-    ("decided", "found", "meant"),
-    [
-        ({"czxid": 7}, registered(czxid=7), True),
-        ({"czxid": 7}, registered(czxid=8), False),
-        ({"czxid": 7}, registered(), True),
-        ({"session": "0x1"}, registered("0x1"), True),
-        ({"session": "0x1"}, registered("0x2"), False),
-        ({"session": "0x1"}, registered(), True),
-        ({}, registered("0x2", 8), True),
-    ],
-    ids=["transaction", "another transaction", "store cannot tell", "session", "another session",
-         "no session known", "decision names none"],
-)  # fmt: skip
-def test_only_the_registration_that_was_decided_about_is_meant(
-    decided: dict[str, Any], found: BookieRegistration, meant: bool
-) -> None:
-    outcome = refused(snapshot(registration=found), **decided)
-    assert outcome is (None if meant else QuarantineOutcome.NOT_REGISTERED)
+    result = find_refusal(decision(**decided), found, NOBODY, SETTINGS)
+    assert (result and result.outcome) is outcome
 
 
 @pytest.mark.parametrize(
