@@ -297,6 +297,7 @@ class ServerVerdict(Struct, Generic[ServerT], frozen=True, gc=False):
     soonest_full: VolumeVerdict | None
     next_ms: int | None
     """When time alone changes this verdict."""
+    judged_ms: int
     stopped_by: Collection[tuple[Any, str]]
 
     def holds(self, state: ServerT, now_ms: int, stopped_by: Collection[tuple[Any, str]]) -> bool:
@@ -304,7 +305,7 @@ class ServerVerdict(Struct, Generic[ServerT], frozen=True, gc=False):
 
         Structs compare by identity first; a state that was decoded again is equal, but not the same.
         """
-        is_in_time = self.next_ms is None or now_ms < self.next_ms
+        is_in_time = self.judged_ms <= now_ms and (self.next_ms is None or now_ms < self.next_ms)
         return is_in_time and self.state == state and self.stopped_by == stopped_by
 
     @property
@@ -374,6 +375,7 @@ def judge_server(
         next_ms=min(
             (ms for ms in (*due_ms, *_list_expiries(volumes, counting, settings)) if ms > now_ms), default=None
         ),
+        judged_ms=now_ms,
         stopped_by=stopped_by,
     )
 
