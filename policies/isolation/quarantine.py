@@ -140,7 +140,7 @@ def _judge_bookies(
         without = judge_placements(membership, facts.known.cohorts, facts.known.promises, facts.settings)
         settled = find_need(without, has_groups=has_groups)
     is_waiting = _may_come_back(facts)
-    due.sort(key=lambda b: (b.czxid or 0, b.registered_ms or 0, b.bookie))
+    due.sort(key=lambda b: (b.czxid or 0, b.registered_ms, b.bookie))
     for bookie in sorted(due, key=lambda b: b.bookie not in ordered):
         name = bookie.bookie
         if name in facts.quarantined:

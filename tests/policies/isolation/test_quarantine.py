@@ -127,6 +127,8 @@ def test_where_no_transaction_is_known_the_first_to_register_comes_first() -> No
     run.see(read(0, *known, "bk12")).see(read(100, *known, "bk11", "bk12")).see(read(105, *known, "bk11", "bk12"))
     run.feed([racks(second, GROUPS) for second in (106, 117)]).until(400)
     assert [verdict[1:3] for verdict in run.verdicts()] == [("bk12", "quarantine"), ("bk11", "withhold")]
+    # ZooKeeper shows transactions, but not yet that of bk12: nothing is ordered while that is doubted.
+    assert len(run.see(bookies(401, "bk1 bk2 bk6 bk7 bk11")).verdicts()) == 2
 
 
 def test_in_shadow_it_is_published_as_such_and_never_overdue() -> None:
