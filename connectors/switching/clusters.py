@@ -20,10 +20,12 @@ from connectors.bookkeeper.cluster import (
 from connectors.bookkeeper.settings import BookKeeperCluster, BookKeeperClusters
 from connectors.pulsar.metadata import MANAGED_LEDGERS
 from connectors.zookeeper.json_znodes import owner_member
-from connectors.zookeeper.session import Reader, UnreadError, ZooKeeperSession
+from connectors.zookeeper.session import ZOOKEEPER_READ_ERRORS, Reader, UnreadError, ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
+from policies.observations import Outcome
 from policies.sessions.readings import NAMESPACES
 from policies.switching.ledgers import ClusterSnapshot, Layout
+from policies.switching.readings import SwitchBrokers
 from policies.units import UserError
 
 _READ_SECONDS = 10.0
@@ -96,6 +98,16 @@ class ClusterSessions(ExitStack):
         """List all ledgers of a BookKeeper cluster. Raises as `find_ledgers` does."""
         reader, root = self._open(name, _LIST_SECONDS)
         return list_ledgers(reader, root, _read_layout(reader, root))
+
+    def read_brokers(self, path: str) -> SwitchBrokers:
+        """Read the live brokers, which register below a znode."""
+        try:
+            reader = self.brokers.reader(time_limit(_READ_SECONDS))
+            reader.read(reader.client.sync_async, path)
+            names = reader.read(reader.client.get_children_async, path)
+        except ZOOKEEPER_READ_ERRORS.expected as error:
+            return SwitchBrokers(cluster=self.cluster, **ZOOKEEPER_READ_ERRORS.failure(error))
+        return SwitchBrokers(cluster=self.cluster, outcome=Outcome.OK, brokers=tuple(sorted(names or ())))
 
     def find_owner(self, path: str) -> str | None:
         """Return the broker that has loaded the topic of a cursor's znode, or may load it any time, as `host:port`.

@@ -27,7 +27,6 @@ from policies.observations import Outcome, Reading
 from policies.switching.ledgers import Ledger, Reference, find_owner, with_ledger
 from policies.switching.readings import (
     LowerCounter,
-    SwitchBrokers,
     SwitchCluster,
     SwitchInventory,
     SwitchInventoryPart,
@@ -37,7 +36,6 @@ from policies.switching.readings import (
 from policies.switching.settings import SwitchingSettings
 from policies.units import UserError, millis_of
 
-_READ_SECONDS = 10.0
 _INVENTORY_SECONDS = 600.0
 _REPUBLISH_SECONDS = 15.0
 
@@ -86,7 +84,7 @@ class SwitchReadings:
             return  # no reading counts of which it is not known which directive it follows
         # Later readings are of this epoch or a later one, whatever the clocks show.
         epoch = {"epoch": registry.directive.epoch if registry.directive else 0}
-        brokers = read_brokers(self._sessions, self._brokers_path).model_copy(update=epoch)
+        brokers = self._sessions.read_brokers(self._brokers_path).model_copy(update=epoch)
         self._publish_if("brokers", brokers, due=due)
         for name in self._sessions.settings.clusters:
             self._publish_if(f"cluster {name}", self._read_cluster(name).model_copy(update=epoch), due=due)
@@ -182,17 +180,6 @@ class SwitchReadings:
         source_id, target_id = (self._sessions.identify(name)["instance_id"] for name in (source, target))
         journal = CopyJournal(self._sessions.brokers, source=source_id, target=target_id)
         return confirm_provenance(found, journal)[0]
-
-
-def read_brokers(sessions: ClusterSessions, path: str) -> SwitchBrokers:
-    """Read the live brokers, which register below a znode."""
-    try:
-        reader = sessions.brokers.reader(time_limit(_READ_SECONDS))
-        reader.read(reader.client.sync_async, path)
-        names = reader.read(reader.client.get_children_async, path)
-    except ZOOKEEPER_READ_ERRORS.expected as error:
-        return SwitchBrokers(cluster=sessions.cluster, **ZOOKEEPER_READ_ERRORS.failure(error))
-    return SwitchBrokers(cluster=sessions.cluster, outcome=Outcome.OK, brokers=tuple(sorted(names or ())))
 
 
 def _elapsed_ms(began: float) -> int:

@@ -13,7 +13,6 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from connectors.switching.readings import read_brokers
 from connectors.switching.registration import SwitchExecution
 from connectors.zookeeper.session import NotConnectedError, UnreadError
 from deploy.console.terminal import SafeConsole, indent_body, sentence_console
@@ -66,7 +65,7 @@ def make_plan(settings: Settings, report: SwitchPrecheck, seen: PrecheckSnapshot
         except (UnreadError, NotConnectedError, UserError):
             facts = {}
         execution = settings.watched(report.cluster).switching or SwitchExecution()
-        live = read_brokers(sessions, execution.brokers_path)
+        live = sessions.read_brokers(execution.brokers_path)
     if live.outcome is not Outcome.OK:
         typer.echo(f"not read: {execution.brokers_path}: {live.detail}", err=True)
     closed = [facts[i] for i in copied if i in facts and facts[i].state is LedgerState.CLOSED]

@@ -200,7 +200,7 @@ def test_a_cluster_that_cannot_be_read_hides_no_other_and_names_the_remedy(world
 )
 def test_what_cannot_be_read_is_said_with_the_reason(world: World, why: BaseException, outcome: Outcome) -> None:
     manifest = world.lose("brokers", why=why).inventory()[1]
-    brokers = readings.read_brokers(world.sessions, BROKERS)
+    brokers = world.sessions.read_brokers(BROKERS)
     assert [(each.outcome, bool(each.detail)) for each in (manifest, brokers)] == [(outcome, True)] * 2
 
 
