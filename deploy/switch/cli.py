@@ -20,9 +20,6 @@ _NOT_READY = 1
 _LOGGED = logging.CRITICAL
 """The command's own error at the end is clearer than ZooKeeper's."""
 
-StatusName = Literal["active", "standby", "deprecated"]
-"""The values of the switching policy's `ClusterStatus`, repeated here so that `--help` need not import the policy."""
-
 Cluster = Annotated[str, typer.Option(help="Name of the watched cluster whose brokers switch.")]
 Name = Annotated[str, typer.Option(help="Name of one of its BookKeeper clusters.")]
 Target = Annotated[str, typer.Option(help="Name of the BookKeeper cluster to switch to.")]
@@ -86,10 +83,7 @@ def register(
     runner: "CommandRunner",
     name: Name,
     status: Annotated[
-        StatusName | None,
-        typer.Option(
-            help="Status to give the cluster. `active` completes a switch whose final status could not be written."
-        ),
+        Literal["active"] | None, typer.Option(help="Brokers write to it, but the registry has no active cluster.")
     ] = None,
 ) -> int:
     """Register a BookKeeper cluster. Its metadata at its address identify it; the first one becomes active."""
