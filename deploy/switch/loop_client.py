@@ -136,8 +136,6 @@ _LEDGERS = "/ledgers/"
 _READER: EventReader[Any] = EventReader((SwitchDecision, SwitchRecord, SwitchPrecheck))
 
 Value = TypeVar("Value")
-Wanted = Callable[[SwitchDecision], bool]
-"""Selects from the latest decisions about single ledgers."""
 
 
 class NoDecisionError(Exception):
@@ -162,21 +160,12 @@ class LoopClient:
     Args:
         timeout_seconds: how long to wait for a decision.
         with_past: also receive all decisions in force from before the connection.
-        ledgers: selects the decisions about single ledgers to keep in `ledgers`, the latest of each.
 
     Raises:
         UserError: the loop's Kafka is not known.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        cluster: str,
-        timeout_seconds: float,
-        *,
-        with_past: bool = False,
-        ledgers: Wanted | None = None,
-    ) -> None:
+    def __init__(self, settings: Settings, cluster: str, timeout_seconds: float, *, with_past: bool = False) -> None:
         self._connection = settings.loop_kafka()
         self._cluster = cluster
         self.timeout_seconds = timeout_seconds
@@ -188,9 +177,6 @@ class LoopClient:
         self.received: list[Received] = []
         """All decisions and reports so far, in their order."""
         self._asked = b""
-        self._wanted = ledgers
-        self.ledgers: dict[str, SwitchDecision] = {}
-        """The latest selected decision about each ledger, by subject."""
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -263,21 +249,16 @@ class LoopClient:
     def _take(self, record: Record) -> None:
         """Keep a record of the cluster.
 
-        Decisions about single ledgers may be very many: only those that name the command as their evidence are decoded,
-        or all if they are wanted.
+        Decisions about single ledgers may be very many: only those that name the command as their evidence are decoded.
         """
         key = (record.key or b"").decode(errors="replace")
-        is_of_ledger = key.startswith(f"{self._cluster}{_LEDGERS}")
-        if is_of_ledger and self._wanted is not None:
-            event = _decode(record)
-            if event is not None and isinstance(event.data, SwitchDecision) and self._wanted(event.data):
-                self.ledgers[key] = event.data
-            else:
-                self.ledgers.pop(key, None)  # a later record of a key replaces an earlier one
-        elif not is_of_ledger or self._asked in (record.value or b""):
-            event = _decode(record) if key == self._cluster or key.startswith(f"{self._cluster}/") else None
-            if event is not None and event.data.cluster == self._cluster:
-                self.received.append(event)
+        is_asked = bool(self._asked) and self._asked in (record.value or b"")
+        is_other_ledger = key.startswith(f"{self._cluster}{_LEDGERS}") and not is_asked
+        if is_other_ledger or not f"{key}/".startswith(f"{self._cluster}/"):
+            return
+        event = _decode(record)
+        if event is not None and event.data.cluster == self._cluster:
+            self.received.append(event)
 
 
 def _decode(record: Record) -> Received | None:

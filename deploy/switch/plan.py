@@ -1,11 +1,11 @@
 """Lists single ledgers of a switch: those that failed, and those that a clean-up would delete.
 
-The decided topic has the latest decision about each ledger; only the listed ones are kept in memory.
+The decided topic has the latest decision about each ledger.
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import typer
@@ -13,11 +13,12 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from connectors.decided import DecisionsInForce
 from connectors.switching.registration import SwitchExecution
 from connectors.zookeeper.session import NotConnectedError, UnreadError
 from deploy.console.terminal import SafeConsole, indent_body, sentence_console
+from deploy.inspection.commands import InForceReader
 from deploy.settings.application import Settings
-from deploy.switch.loop_client import LoopClient, Wanted
 from deploy.switch.precheck import check, finding_lines, open_sessions, staying_lines, verdict_lines
 from policies.observations import Outcome
 from policies.switching.decisions import ORDERS, SwitchDecision, SwitchReason, SwitchRecord
@@ -121,7 +122,6 @@ def plan_lines(plan: Plan, report: SwitchPrecheck) -> Iterator[RenderableType]:
         yield Text.assemble(("not read", "bold yellow"), ": ", problem)
 
 
-_LEDGERS_READ_SECONDS = 1.0
 _LEFT = frozenset({SwitchReason.RETRIES_EXHAUSTED, SwitchReason.NOT_READY, SwitchReason.WIDE_CHANGE})
 
 
@@ -144,13 +144,18 @@ def select_ledgers(decisions: Iterable[SwitchDecision], record: SwitchRecord | N
     return [decision for _, decision in sorted(found, key=lambda pair: (pair[0], pair[1].subject))]
 
 
-def show_ledgers(settings: Settings, cluster: str, wanted: Wanted, otherwise: str, *, as_json: bool) -> None:
+def show_ledgers(
+    settings: Settings, cluster: str, wanted: Callable[[SwitchDecision], bool], otherwise: str, *, as_json: bool
+) -> None:
     """Print all selected ledgers of a broker cluster's present switch.
 
     Raises UserError if the loop's Kafka is not known, or does not answer.
     """
-    with LoopClient(settings, cluster, _LEDGERS_READ_SECONDS, with_past=True, ledgers=wanted) as loop:
-        found = select_ledgers(loop.ledgers.values(), loop.record())
+    in_force = DecisionsInForce(lambda name: name == cluster, policy="switching")
+    with InForceReader(settings.loop_kafka(), settings.topics.prefix, in_force) as reader:
+        decisions = list(reader.now().decisions())
+    record = next((each for each in decisions if isinstance(each, SwitchRecord)), None)
+    found = select_ledgers((each for each in decisions if isinstance(each, SwitchDecision) and wanted(each)), record)
     if as_json:
         for decision in found:
             typer.echo(json.dumps(plain_ledger(decision)))

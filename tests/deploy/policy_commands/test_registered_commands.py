@@ -8,11 +8,9 @@ import deploy.policy_commands
 from connectors.registration import connectors_of
 from deploy.policy_commands import ENTRY_POINTS, OWN, command_apps
 from deploy.policy_commands.apps import RuleSetName
-from deploy.switch.cli import StatusName
 from policies import registry
 from policies.isolation.settings import RuleSet
 from policies.registry import POLICIES
-from policies.switching.state import ClusterStatus
 from policies.units import UserError
 
 
@@ -39,5 +37,4 @@ def test_commands_that_cannot_be_loaded_are_named(place: str, message: str, monk
 
 def test_the_names_that_options_accept_are_those_of_the_policies() -> None:
     assert set(get_args(RuleSetName)) == set(RuleSet)
-    assert set(get_args(StatusName)) == set(ClusterStatus)
     assert {command.name for command in next(command_apps()).registered_commands} >= {"import-strimzi", "forget"}

@@ -146,7 +146,8 @@ def test_where_the_switch_stands_is_the_latest_record(kafka: FakeKafka) -> None:
 def test_other_clusters_and_what_cannot_be_read_are_left_out(kafka: FakeKafka) -> None:
     (decision, *_) = kafka.loop.step(register("old"))
     others = decision.model_copy(update={"cluster": "c10", "subject": "c10/commands/k"})
-    kafka.append(others)
+    about_ledger = decision.model_copy(update={"subject": "c1/ledgers/7", "decision_id": "d7"})
+    kafka.append(others, about_ledger)  # of ledgers there may be very many
     kafka.append_bytes(b"c1/switch", b"no event")
     kafka.append_bytes(b"c1/switch", None)
     kafka.append(decision)

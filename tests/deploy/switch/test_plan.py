@@ -1,8 +1,10 @@
 """Which ledgers are listed as failed or as those to delete."""
 
 import re
+from collections.abc import Sequence
+from contextlib import nullcontext
 from io import StringIO
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -10,7 +12,8 @@ from rich.console import Console
 from deploy.settings.application import Settings
 from deploy.switch import plan
 from deploy.switch.plan import has_failed, is_to_clean, ledger_lines, select_ledgers, show_ledgers
-from policies.switching.decisions import SwitchDecision, SwitchReason, SwitchRecord, SwitchVerdict
+from policies.decisions import Decision
+from policies.switching.decisions import SwitchDecision, SwitchReason, SwitchVerdict
 from policies.switching.state import LedgerStage
 from tests.cases import for_each
 from tests.connectors.switching.orders import order
@@ -68,9 +71,10 @@ def test_on_a_terminal_sentences_break_between_words_and_paths_never(
 ) -> None:
     why = "ledger 7 stays in old: " + "its disk is " * 9
     failed = said(V.LEDGER, L.BUILD_FAILED, R.SOURCE_UNREADABLE, explanation=why)
-    monkeypatch.setattr(plan, "LoopClient", lambda *_asked, **_more: Ledgers(failed))
+    monkeypatch.setattr(plan, "InForceReader", lambda *_: Ledgers(record(), failed, said(V.LEDGER, L.BUILT)))
     monkeypatch.setattr(plan, "sentence_console", lambda: Console(width=columns, force_terminal=True))
-    show_ledgers(Settings(), "c1", has_failed, "none", as_json=False)
+    settings = Settings.model_validate({"kafka": {"bootstrap_servers": "127.0.0.1:1"}})
+    show_ledgers(settings, "c1", has_failed, "none", as_json=False)
     head, *lines, path, count = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out).splitlines()
     assert (head, count) == ("7 cursor: build_failed, source_unreadable", "1 ledger")
     assert path == "    /managed-ledgers/t/n/persistent/a/sub"
@@ -78,17 +82,15 @@ def test_on_a_terminal_sentences_break_between_words_and_paths_never(
     assert " ".join(line.strip() for line in lines) == why.strip()
 
 
-class Ledgers:
-    """What the topic has of the ledgers of a switch."""
+class Ledgers(nullcontext["Ledgers"]):
+    """The decisions in force about a switch."""
 
-    def __init__(self, *decisions: SwitchDecision) -> None:
-        self.ledgers = {d.subject: d for d in decisions}
+    def __init__(self, *decisions: Decision) -> None:
+        super().__init__(self)
+        self._decisions = decisions
 
-    def __enter__(self) -> Self:
+    def now(self) -> "Ledgers":
         return self
 
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def record(self) -> SwitchRecord:
-        return record()
+    def decisions(self) -> Sequence[Decision]:
+        return self._decisions
