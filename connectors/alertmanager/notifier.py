@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -15,10 +16,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.collection import one_line
-from connectors.decided import DecisionsInForce
+from connectors.decided import DecisionsInForce, Watched
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail
-from policies.decisions import Alert, AlertStatus, Severity
+from policies.decisions import Alert, AlertStatus, Decision, Severity
 from policies.registry import alert_kind
 from policies.units import UserError, format_instant
 
@@ -71,7 +72,7 @@ Identity = tuple[tuple[str, str], ...]
 
 
 class NotificationBook:
-    """The firing alerts by record key, and the alerts that ended lately, as Alertmanager's API has them.
+    """The alerts that ended lately; with those that fire it makes what Alertmanager's API takes.
 
     `page_url` is the status page's address, to which the alerts link.
     """
@@ -79,46 +80,39 @@ class NotificationBook:
     def __init__(self, resend_interval: timedelta, page_url: str | None = None) -> None:
         self._page_url = page_url
         self._lives = resend_interval * _LIVES_INTERVALS
-        self._firing: dict[str, Alert] = {}
         self._ended: dict[Identity, tuple[Alert, datetime]] = {}
 
-    def fold(self, key: str, alert: Alert, now: datetime) -> None:
-        """Store an alert that fires, changes or ends."""
-        before = self._firing.pop(key, None)
-        if before is not None and _identity(before) != _identity(alert):
+    def fold(self, before: Decision | None, after: Decision | None, now: datetime) -> None:
+        """Note the end of an alert that fired; `after` is None if its cluster is not watched any more."""
+        if not isinstance(before, Alert) or before.status is not AlertStatus.FIRING:
+            return
+        if not isinstance(after, Alert) or _identity(before) != _identity(after):
             self._end(before, now)  # with other labels it is another alert for Alertmanager
-        if alert.status is AlertStatus.FIRING:
-            self._firing[key] = alert
-        elif before is not None:
-            self._end(alert, min(alert.ended_at or alert.decided_at, now))  # an end in the future would not end it
+        if isinstance(after, Alert) and after.status is not AlertStatus.FIRING:
+            self._end(after, min(after.ended_at or after.decided_at, now))  # an end in the future would not end it
 
-    def forget(self, key: str, now: datetime) -> None:
-        """End an alert whose record was deleted, because its cluster is not watched any more."""
-        before = self._firing.pop(key, None)
-        if before is not None:
-            self._end(before, now)
-
-    def bodies(self, now: datetime, in_force: Mapping[tuple[str, str], str] | None = None) -> list[dict[str, Any]]:
+    def bodies(
+        self, firing: Sequence[Alert], now: datetime, in_force: Mapping[Watched, str] = MappingProxyType({})
+    ) -> list[dict[str, Any]]:
         """Return the firing and the recently ended alerts, by severity.
 
-        Each alert has the annotation `in_force`: the sentence on the values that are set in its cluster. The argument
-        has these sentences by policy and cluster.
+        `in_force` has sentences on the values that are set, by policy and cluster, as annotations of that name.
 
         Alertmanager notifies of an alert older than `group_wait` at once, so the alert's cause should arrive before it.
         """
-        firing = {_identity(alert) for alert in self._firing.values()}
+        identities = {_identity(alert) for alert in firing}
         self._ended = {
             identity: (alert, ended_at)
             for identity, (alert, ended_at) in self._ended.items()
-            if identity not in firing and now - ended_at <= _RESOLVED_FOR
+            if identity not in identities and now - ended_at <= _RESOLVED_FOR
         }
         # After its start, as Alertmanager requires, also if our clock is behind the query's.
-        found = [(alert, max(now, alert.started_at) + self._lives) for alert in self._firing.values()]
+        found = [(alert, max(now, alert.started_at) + self._lives) for alert in firing]
         found += self._ended.values()
         found.sort(key=lambda each: _GRAVEST_FIRST.index(each[0].severity))
-        return [self._body(alert, ends_at, in_force or {}) for alert, ends_at in found]
+        return [self._body(alert, ends_at, in_force) for alert, ends_at in found]
 
-    def _body(self, alert: Alert, ends_at: datetime, in_force: Mapping[tuple[str, str], str]) -> dict[str, Any]:
+    def _body(self, alert: Alert, ends_at: datetime, in_force: Mapping[Watched, str]) -> dict[str, Any]:
         """Return an alert with its labels for routes and silences, its sentence, and links to the page."""
         annotations = {"summary": alert.summary, "reason": alert.reason, "alert_id": alert.alert_id}
         kind = alert_kind(alert.policy, alert.alert)
@@ -230,20 +224,15 @@ class Notifier:
 
     def fold_records(self, records: Sequence[Record]) -> None:
         """Fold records of the alerts and heartbeats; bad records are counted elsewhere."""
-        for (_, key), after, before in self._in_force.fold_records(records):
-            if isinstance(after, Alert):
-                self._book.fold(key, after, self._now())
-                self._changed = True
-            elif isinstance(before, Alert):
-                self._book.forget(key, self._now())
-                self._changed = True
+        for _, after, before in self._in_force.fold_records(records):
+            self._book.fold(before, after, self._now())
+            self._changed |= isinstance(before, Alert) or isinstance(after, Alert)
 
     def bodies(self) -> list[dict[str, Any]]:
         """Return the notifications to send now."""
         in_force = self._in_force.in_force(self._now())
-        return self._book.bodies(
-            self._now(), {(each.policy, each.cluster): each.describe_set() for each in in_force if each.effects}
-        )
+        sentences = {(each.policy, each.cluster): each.describe_set() for each in in_force if each.effects}
+        return self._book.bodies(self._in_force.alerts(), self._now(), sentences)
 
     def _send(self, client: httpx.Client, workers: ThreadPoolExecutor) -> None:
         bodies = self.bodies()
