@@ -136,11 +136,16 @@ class DecisionsInForce:
         found = (d for d in self._latest.values() if not isinstance(d, Alert | Standing))
         return sorted(found, key=lambda d: (d.cluster, d.policy, d.event_type, d.subject))
 
+    def grouped(self) -> dict[Watched, list[Decision]]:
+        """Return the decisions by policy and cluster, each in the order of kind and subject."""
+        found: defaultdict[Watched, list[Decision]] = defaultdict(list)
+        for decision in self.decisions():
+            found[decision.policy, decision.cluster].append(decision)
+        return found
+
     def in_force(self, now: datetime) -> list[InForce]:
         """Return the wanted and the set values for each cluster and policy that has an actuator."""
-        decisions: defaultdict[Watched, list[Decision]] = defaultdict(list)
-        for decision in self.decisions():
-            decisions[decision.policy, decision.cluster].append(decision)
+        decisions = self.grouped()
         about = {*decisions, *self.book.reported(), *self._heartbeats}
         found = (
             judge_in_force(

@@ -162,10 +162,14 @@ class LoopSnapshot:
 # What a policy contributes to the exporter: its metrics (`PolicyView`) and its section of the status page.
 
 StateT = TypeVar("StateT", bound="Foldable")
+Decided = Mapping[str, Sequence[Decision]]
+"""A policy's decisions in force by cluster, by kind and subject."""
 
 
 class PolicyView(ABC):
-    """Folds the readings and decisions of one policy, and returns their present state as samples and for the page.
+    """Folds the readings of one policy, and returns their present state as samples and for the page.
+
+    It keeps no decision: the exporter passes those in force.
 
     The exporter calls it under a lock, with each decision once and in the order of sequences.
     """
@@ -183,26 +187,21 @@ class PolicyView(ABC):
         """Fold readings, in any order."""
 
     @abstractmethod
-    def decide(self, decision: Decision, *, live: bool) -> bool:
-        """Fold a decision that is newer than the last one of its key.
+    def decide(self, decision: Decision, before: Decision | None, *, live: bool) -> bool:
+        """Count a decision that is newer than the last one of its key, `before`.
 
         Counters must not count a decision that is not `live` but older than the exporter's start, or a restart would
         look like an event. Returns whether the first reading of the evidence caused it, so that its latency counts.
         """
 
-    @abstractmethod
-    def forget(self, key: str) -> None:
-        """Drop the decision of a record key: a tombstone deleted it."""
-
-    @abstractmethod
-    def forget_cluster(self, cluster: str) -> None:
+    def forget_cluster(self, cluster: str) -> None:  # noqa: B027 - some keep nothing
         """Drop a cluster: its last decision was deleted, because it is not watched any more."""
 
     @abstractmethod
-    def samples(self, now_ms: int) -> Iterator[Sample]:
+    def samples(self, now_ms: int, decided: Decided) -> Iterator[Sample]:
         """Yield the samples of this moment."""
 
-    def details(self, now_ms: int, prefix: str) -> Iterator[tuple[str, PolicyDetail]]:  # noqa: ARG002 - some have none
+    def details(self, now_ms: int, decided: Decided, prefix: str) -> Iterator[tuple[str, PolicyDetail]]:  # noqa: ARG002
         """Yield each cluster with its section of the status page; `prefix` is that of Headgate's own topics."""
         return iter(())
 
@@ -224,7 +223,7 @@ class FoldingView(PolicyView, Generic[StateT]):
         self,
         history: timedelta,
         make: Callable[[str], StateT],
-        show: Callable[[StateT, int, str], PolicyDetail | None] = lambda *_: None,
+        show: Callable[[StateT, Sequence[Decision], int, str], PolicyDetail | None] = lambda *_: None,
     ) -> None:
         self.history = history
         self._make = make
@@ -249,10 +248,15 @@ class FoldingView(PolicyView, Generic[StateT]):
             self._clusters[name] = self._make(name)
         return self._clusters[name]
 
-    def details(self, now_ms: int, prefix: str) -> Iterator[tuple[str, PolicyDetail]]:
+    def states(self, decided: Decided) -> Iterator[tuple[str, StateT, Sequence[Decision]]]:
+        """Yield each cluster that was read or decided on, with its state and its decisions."""
+        for name in sorted({*self._clusters, *decided}):
+            yield name, self._clusters.get(name) or self._make(name), decided.get(name, ())
+
+    def details(self, now_ms: int, decided: Decided, prefix: str) -> Iterator[tuple[str, PolicyDetail]]:
         """Yield the sections of clusters with data."""
-        for name, state in self._clusters.items():
-            if (detail := self._show(state, now_ms, prefix)) is not None:
+        for name, state, decisions in self.states(decided):
+            if (detail := self._show(state, decisions, now_ms, prefix)) is not None:
                 yield name, detail
 
     def forget_cluster(self, cluster: str) -> None:

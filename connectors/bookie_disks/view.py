@@ -3,15 +3,16 @@
 The disks are those of the last readings; all that is judged comes from the decisions.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from connectors.views import (
+    Decided,
     DiskDetail,
     DiskLevels,
     Family,
@@ -65,7 +66,6 @@ class _Watched:
     disks: DiskLevels = field(default_factory=DiskLevels)
     read_only: dict[str, bool] = field(default_factory=dict)
     """By bookie, as last read."""
-    decisions: dict[str, BookieThrottle] = field(default_factory=dict)
 
     def take(self, seen: Observation) -> None:
         """Take a reading, if it is good: of a bookie's disks, or of the bookies that the cluster has."""
@@ -95,27 +95,14 @@ class BookieDisksView(FoldingView[_Watched]):
     def __init__(self, settings: BookieDisksSettings) -> None:
         super().__init__(settings.history, lambda name: _Watched(settings.for_cluster(name)), _show)
 
-    def decide(self, decision: Decision, *, live: bool) -> bool:  # noqa: ARG002 - nothing is counted
-        """Fold a group's next decision."""
-        if not isinstance(decision, BookieThrottle):
-            return False
-        cluster = self._cluster(decision.cluster)
-        before = cluster.decisions.get(decision.subject)
-        if decision.reason is BookieThrottleReason.GROUP_ENDED:
-            cluster.decisions.pop(decision.subject, None)
-            return False
-        cluster.decisions[decision.subject] = decision
-        return is_lowered_by_reading(before, decision, FALLBACK_REASONS)
+    def decide(self, decision: Decision, before: Decision | None, *, live: bool) -> bool:  # noqa: ARG002 - none counts
+        """Return whether a reading lowered a group's factor."""
+        return _is_of_group(decision) and is_lowered_by_reading(before, decision, FALLBACK_REASONS)
 
-    def forget(self, key: str) -> None:
-        """Drop the decision of a record key."""
-        for cluster in self._clusters.values():
-            cluster.decisions.pop(key, None)
-
-    def samples(self, now_ms: int) -> Iterator[Sample]:
+    def samples(self, now_ms: int, decided: Decided) -> Iterator[Sample]:
         """Yield the samples of all clusters."""
-        for name, cluster in sorted(self._clusters.items()):
-            for _, decision in sorted(cluster.decisions.items()):
+        for name, cluster, decisions in self.states(decided):
+            for decision in filter(_is_of_group, decisions):
                 yield from _decision_samples(decision, cluster.settings, now_ms)
             yield from (Sample(READ_ONLY, (name, b), float(mode)) for b, mode in sorted(cluster.read_only.items()))
             for bookie, disk in cluster.disks.disks():
@@ -124,6 +111,10 @@ class BookieDisksView(FoldingView[_Watched]):
                 yield Sample(TOTAL, labels, disk.total_bytes)
                 if (seconds := seconds_to_full(disk, now_ms, cluster.settings.validity)) is not None:
                     yield Sample(SECONDS_TO_FULL, labels, seconds)
+
+
+def _is_of_group(decision: Decision | None) -> TypeGuard[BookieThrottle]:
+    return isinstance(decision, BookieThrottle) and decision.reason is not BookieThrottleReason.GROUP_ENDED
 
 
 def _decision_samples(decision: BookieThrottle, settings: BookieDisksSettings, now_ms: int) -> Iterator[Sample]:
@@ -181,8 +172,8 @@ class BookieDisksDetail(PolicyDetail):
         return self.limiting.fill(f"bookie {self.limiting.bookie} {self.limiting.ledger_dir}", factor)
 
 
-def _show(cluster: _Watched, now_ms: int, prefix: str) -> BookieDisksDetail | None:  # noqa: ARG001
-    settings, decisions = cluster.settings, list(cluster.decisions.values())
+def _show(cluster: _Watched, decided: Sequence[Decision], now_ms: int, _prefix: str) -> BookieDisksDetail | None:
+    settings, decisions = cluster.settings, list(filter(_is_of_group, decided))
     dirs = [
         LedgerDir.of(disk, settings, now_ms, bookie=bookie, ledger_dir=disk.log_dir)
         for bookie, disk in cluster.disks.disks()

@@ -12,7 +12,7 @@ from connectors.decided import DecisionsInForce, Watched
 from connectors.exporter.samples import EFFECTS, DecisionLatency, RecentDecisions, effect_samples
 from connectors.kafka.tail import Record
 from connectors.registration import connectors_of, load_hook
-from connectors.views import Family, LoopSnapshot, Sample, metrics
+from connectors.views import Decided, Family, LoopSnapshot, Sample, metrics
 from policies.decisions import Alert, Decision, Standing
 from policies.observations import Observation
 from policies.policy import LOOP
@@ -176,9 +176,9 @@ class LoopView:
         """Yield the samples of a moment."""
         yield from self._observation_ages(now_ms)
         now = from_millis(now_ms)
-        stale = self._in_force.stale(now)
+        stale, decisions = self._in_force.stale(now), self._in_force.grouped()
         for name, view in self._views.items():
-            for sample in view.samples(now_ms):
+            for sample in view.samples(now_ms, _of_policy(name, decisions)):
                 if sample.family not in view.of_decisions or not stale.get((name, _cluster_label(sample))):
                     yield sample
         yield from (Sample(DECISION_STALE, about, is_stale) for about, is_stale in sorted(stale.items()))
@@ -192,13 +192,11 @@ class LoopView:
     def snapshot(self, now_ms: int) -> LoopSnapshot:
         """Return the state of a moment, with the decisions in force, for the status page."""
         now = from_millis(now_ms)
-        decisions: defaultdict[Watched, list[Decision]] = defaultdict(list)
-        for decision in self._in_force.decisions():
-            decisions[decision.policy, decision.cluster].append(decision)
+        decisions = self._in_force.grouped()
         details = {
             (policy, cluster): detail
             for policy, view in self._views.items()
-            for cluster, detail in view.details(now_ms, self._prefix)
+            for cluster, detail in view.details(now_ms, _of_policy(policy, decisions), self._prefix)
         }
         return LoopSnapshot(
             now,
@@ -280,7 +278,7 @@ class LoopView:
         self._key_counts[decision.policy, decision.cluster] += change.before is None
         if live:
             self._decision_counts[decision.policy, decision.verdict, decision.reason] += 1
-        if (view := self._views.get(decision.policy)) and view.decide(decision, live=live) and live:
+        if (view := self._views.get(decision.policy)) and view.decide(decision, change.before, live=live) and live:
             self._latency.decide(decision, record.appended_ms)
         return decision
 
@@ -293,15 +291,13 @@ class LoopView:
 
     def _forget(self, record: Record, before: Decision | None) -> None:
         """Process a tombstone, and drop the cluster with its last key."""
-        policy = self._decided[record.topic]
-        if policy in self._views:
-            # Even if no decision was in force: the view has readings, too.
-            self._views[policy].forget((record.key or b"").decode(errors="replace"))
         if before is None or isinstance(before, Alert):
             return
         about = (before.policy, before.cluster)
         self._key_counts[about] -= not isinstance(before, Standing)
-        if not self._key_counts[about] and (policy is not None or about not in self._in_force.watched()):
+        if not self._key_counts[about] and (
+            self._decided[record.topic] is not None or about not in self._in_force.watched()
+        ):
             del self._key_counts[about]
             self._newest_ms.pop(about, None)
             if before.policy in self._views:
@@ -327,3 +323,7 @@ class LoopView:
 
 def _cluster_label(sample: Sample) -> str:
     return sample.labels[sample.family.labels.index("cluster")]
+
+
+def _of_policy(policy: str, decisions: Mapping[Watched, Sequence[Decision]]) -> Decided:
+    return {cluster: found for (each, cluster), found in decisions.items() if each == policy}

@@ -5,14 +5,14 @@ metrics never disagree with decisions.
 """
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from pydantic import Field
 
-from connectors.views import Family, FoldingView, PolicyDetail, Sample
+from connectors.views import Decided, Family, FoldingView, PolicyDetail, Sample
 from policies.bookie_readings import BookieRacks, Bookies
 from policies.decisions import Decision
 from policies.isolation.decisions import QUARANTINE_GROUP, Placement
@@ -50,13 +50,11 @@ LEAK = Family(
 
 @dataclass(slots=True)
 class _IsolatedCluster:
-    """The last good readings of one cluster, and the placements of its namespaces."""
+    """The last good readings of one cluster."""
 
     bookies: Bookies | None = None
     grouped: frozenset[str] | None = None
     """The bookies in a group other than the quarantine group; None while no groups have been read."""
-    placements: dict[str, Placement] = field(default_factory=dict)
-    """By the key of their record."""
 
     def take(self, seen: Observation) -> None:
         """Take a reading; one that failed leaves the last good one."""
@@ -91,28 +89,21 @@ class IsolationView(FoldingView[_IsolatedCluster]):
         longest = max(each.validity for each in settings.everywhere())
         super().__init__(longest, lambda _: _IsolatedCluster(), _show)
 
-    def decide(self, decision: Decision, *, live: bool) -> bool:  # noqa: ARG002 - nothing here is counted
-        """Fold the next placement of a namespace."""
-        if not isinstance(decision, Placement):
-            return False
-        self._cluster(decision.cluster).placements[decision.record_key()] = decision
-        return bool(decision.evidence)
+    def decide(self, decision: Decision, before: Decision | None, *, live: bool) -> bool:  # noqa: ARG002 - none counts
+        """Return whether a placement has a cause."""
+        return isinstance(decision, Placement) and bool(decision.evidence)
 
-    def forget(self, key: str) -> None:
-        """Drop the namespace whose decision was deleted."""
-        for cluster in self._clusters.values():
-            cluster.placements.pop(key, None)
-
-    def samples(self, now_ms: int) -> Iterator[Sample]:  # noqa: ARG002 - a placement holds until the next one
+    def samples(self, now_ms: int, decided: Decided) -> Iterator[Sample]:  # noqa: ARG002 - no time matters
         """Yield the samples of all clusters and namespaces."""
-        for name, cluster in sorted(self._clusters.items()):
+        for name, cluster, decisions in self.states(decided):
             if cluster.bookies is not None:
                 yield from _bookie_samples(name, cluster)
-            for _, placement in sorted(cluster.placements.items()):
-                labels = (name, placement.namespace)
-                yield Sample(CANDIDATES, (*labels, placement.tier.value), placement.candidate_count or 0)
-                yield Sample(HEADROOM, labels, placement.headroom)
-                yield Sample(LEAK, labels, placement.leak_count or 0)
+            for placement in decisions:
+                if isinstance(placement, Placement):
+                    labels = (name, placement.namespace)
+                    yield Sample(CANDIDATES, (*labels, placement.tier.value), placement.candidate_count or 0)
+                    yield Sample(HEADROOM, labels, placement.headroom)
+                    yield Sample(LEAK, labels, placement.leak_count or 0)
 
 
 def _bookie_samples(cluster: str, read: _IsolatedCluster) -> Iterator[Sample]:
@@ -142,8 +133,8 @@ class IsolationDetail(PolicyDetail):
     leaking: tuple[str, ...] = Field(description=f"The first {SHOWN_NAMES} of them.")
 
 
-def _show(cluster: _IsolatedCluster, now_ms: int, prefix: str) -> IsolationDetail | None:  # noqa: ARG001
-    placements = cluster.placements.values()
+def _show(cluster: _IsolatedCluster, decisions: Sequence[Decision], *_: object) -> IsolationDetail | None:
+    placements = [each for each in decisions if isinstance(each, Placement)]
     if cluster.bookies is None and not placements:
         return None
     counts, unassigned = Counter(cluster.states().values()), cluster.unassigned()

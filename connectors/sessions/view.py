@@ -9,7 +9,7 @@ from typing import ClassVar
 from prometheus_client import Histogram
 from pydantic import BaseModel, ConfigDict, Field
 
-from connectors.views import MOST_SERVERS, Family, FoldingView, PolicyDetail, Sample
+from connectors.views import MOST_SERVERS, Decided, Family, FoldingView, PolicyDetail, Sample
 from policies.decisions import Decision
 from policies.observations import Observation, Outcome, sort_observations
 from policies.sessions.decisions import OwnershipDecision, SessionDecision, SessionEvent, SessionStatus
@@ -190,7 +190,7 @@ class SessionsView(FoldingView[_SessionsCluster]):
         oldest_ms = max((m.read_ms for m in cluster.members.values()), default=0) - cluster.validity_ms
         cluster.members = {name: m for name, m in cluster.members.items() if m.read_ms >= oldest_ms}
 
-    def decide(self, decision: Decision, *, live: bool) -> bool:
+    def decide(self, decision: Decision, before: Decision | None, *, live: bool) -> bool:  # noqa: ARG002 - events tell
         """Count a live decision."""
         name = decision.cluster
         if live and isinstance(decision, SessionDecision | OwnershipDecision):
@@ -204,14 +204,6 @@ class SessionsView(FoldingView[_SessionsCluster]):
         # A decision without events only repeats the last one.
         return decision.reason in _CAUSED_BY_READING and bool(decision.events) and bool(decision.evidence)
 
-    def forget(self, key: str) -> None:
-        """Drop the member or bundle of a deleted decision; later readings show it again."""
-        for name, cluster in self._clusters.items():
-            if key.startswith(f"{name}/"):
-                subject = key.removeprefix(f"{name}/")
-                cluster.members.pop(subject, None)
-                cluster.bundles.pop(f"{NAMESPACES}/{subject.partition('/')[2]}", None)
-
     def forget_cluster(self, cluster: str) -> None:
         """Drop the cluster."""
         super().forget_cluster(cluster)
@@ -219,7 +211,7 @@ class SessionsView(FoldingView[_SessionsCluster]):
         self._decisions = Counter({key: count for key, count in self._decisions.items() if key[0] != cluster})
         self._recovery.remove(cluster)
 
-    def samples(self, now_ms: int) -> Iterator[Sample]:
+    def samples(self, now_ms: int, decided: Decided) -> Iterator[Sample]:  # noqa: ARG002 - decisions are counted
         """Yield the samples of all clusters."""
         for name, cluster in sorted(self._clusters.items()):
             for role, counts in cluster.roles(now_ms).items():
@@ -257,7 +249,7 @@ class SessionsDetail(PolicyDetail):
     bundles: dict[str, int] = Field(description="Number of bundles by the state of their node.")
 
 
-def _show(cluster: _SessionsCluster, now_ms: int, prefix: str) -> SessionsDetail | None:  # noqa: ARG001
+def _show(cluster: _SessionsCluster, _decisions: object, now_ms: int, _prefix: str) -> SessionsDetail | None:
     roles = {role: _without_zeros(counts) for role, counts in cluster.roles(now_ms).items()}
     bundles = _without_zeros(cluster.bundle_counts())
     if not roles and not bundles:

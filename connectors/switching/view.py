@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from connectors.views import Family, PolicyDetail, PolicyView, Sample
+from connectors.views import Decided, Family, PolicyDetail, PolicyView, Sample
 from policies.decisions import Decision
 from policies.switching.decisions import SwitchDecision, SwitchRecord
 from policies.switching.settings import SwitchingSettings
@@ -64,26 +64,16 @@ class SwitchingView(PolicyView):
     families: tuple[Family, ...] = (STAGE, LEDGERS, EPOCH, BROKERS, HALTED, BLOCKED, DEGRADED, ACTIVE)
     of_decisions: tuple[Family, ...] = families
 
-    def __init__(self, settings: SwitchingSettings) -> None:  # noqa: ARG002 - required of every view
-        self._records: dict[str, SwitchRecord] = {}
+    def __init__(self, settings: SwitchingSettings) -> None:
+        """It keeps nothing: all is in the decisions."""
 
-    def decide(self, decision: Decision, *, live: bool) -> bool:  # noqa: ARG002 - nothing here is counted
-        """Fold the next record of a cluster. A step has its cause as evidence, unless time alone caused it."""
-        if isinstance(decision, SwitchRecord):
-            self._records[decision.record_key()] = decision
+    def decide(self, decision: Decision, before: Decision | None, *, live: bool) -> bool:  # noqa: ARG002 - none counts
+        """Return whether a step has a cause; it has none as evidence if time alone caused it."""
         return isinstance(decision, SwitchDecision) and bool(decision.evidence)
 
-    def forget(self, key: str) -> None:
-        """Drop the cluster whose record was deleted."""
-        self._records.pop(key, None)
-
-    def forget_cluster(self, cluster: str) -> None:
-        """Drop the records of a cluster."""
-        self._records = {key: record for key, record in self._records.items() if record.cluster != cluster}
-
-    def samples(self, now_ms: int) -> Iterator[Sample]:  # noqa: ARG002 - a record holds until the next one
+    def samples(self, now_ms: int, decided: Decided) -> Iterator[Sample]:  # noqa: ARG002 - a record holds until the next
         """Yield the samples of all clusters: of the last switch, its problems and the brokers."""
-        for _, record in sorted(self._records.items()):
+        for record in _list_records(decided):
             cluster, stage = record.cluster, record.verdict
             if record.source is not None and record.target is not None:
                 yield Sample(STAGE, (cluster, record.source, record.target, stage.value), 1)
@@ -100,9 +90,14 @@ class SwitchingView(PolicyView):
             for name in sorted({*record.registry, *filter(None, [record.active])}):
                 yield Sample(ACTIVE, (cluster, name), name == record.active)
 
-    def details(self, now_ms: int, prefix: str) -> "Iterator[tuple[str, SwitchingDetail]]":  # noqa: ARG002 - no time
+    def details(self, now_ms: int, decided: Decided, prefix: str) -> "Iterator[tuple[str, PolicyDetail]]":  # noqa: ARG002
         """Yield the section of each cluster."""
-        return ((record.cluster, _build_detail(record)) for record in self._records.values())
+        return ((record.cluster, _build_detail(record)) for record in _list_records(decided))
+
+
+def _list_records(decided: Decided) -> Iterator[SwitchRecord]:
+    for _, decisions in sorted(decided.items()):
+        yield from (each for each in decisions if isinstance(each, SwitchRecord))
 
 
 # The switching policy on the status page: the progress of a switch through its stages.

@@ -14,6 +14,7 @@ from typing import ClassVar
 from pydantic import BaseModel, Field
 
 from connectors.views import (
+    Decided,
     DiskDetail,
     DiskLevels,
     Family,
@@ -115,7 +116,6 @@ class _ThrottledCluster:
     disks: DiskLevels = field(default_factory=DiskLevels)
     cordoned: dict[str, set[str]] = field(default_factory=dict)
     """By broker, its cordoned log dirs."""
-    decision: ThrottleFactor | None = None
     limit: LimitHit = LimitHit.NONE
     """The limit that the cluster has reached, by its last decisions."""
     fallbacks: Counter[ThrottleReason] = field(default_factory=Counter)
@@ -148,12 +148,11 @@ class ThrottleView(FoldingView[_ThrottledCluster]):
     def __init__(self, settings: ThrottleSettings) -> None:
         super().__init__(settings.history, lambda name: _ThrottledCluster(name, settings.for_cluster(name)), _show)
 
-    def decide(self, decision: Decision, *, live: bool) -> bool:
-        """Fold a cluster's next decision, and count the fallback and violations that begin with it."""
+    def decide(self, decision: Decision, before: Decision | None, *, live: bool) -> bool:
+        """Count the fallback and violations that begin with a cluster's next decision."""
         if not isinstance(decision, ThrottleFactor):
             return False
         cluster = self._cluster(decision.cluster)
-        before, cluster.decision = cluster.decision, decision
         limit_before, cluster.limit = cluster.limit, _find_limit(decision, cluster.limit)
         if live:
             was_fallback = before is not None and before.reason in FALLBACK_REASONS
@@ -163,15 +162,11 @@ class ThrottleView(FoldingView[_ThrottledCluster]):
                 cluster.violations[cluster.limit] += 1
         return is_lowered_by_reading(before, decision, _CAUSED_BY_TIME)
 
-    def forget(self, key: str) -> None:
-        """Drop the cluster of a deleted decision; later readings show it again."""
-        self._clusters.pop(key, None)
-
-    def samples(self, now_ms: int) -> Iterator[Sample]:
+    def samples(self, now_ms: int, decided: Decided) -> Iterator[Sample]:
         """Yield the samples of all clusters."""
-        for name, cluster in sorted(self._clusters.items()):
-            if cluster.decision is not None:
-                yield from _decision_samples(cluster.decision, cluster.settings, now_ms)
+        for name, cluster, decisions in self.states(decided):
+            if (decision := _find_factor(decisions)) is not None:
+                yield from _decision_samples(decision, cluster.settings, now_ms)
                 # From 0 on, so that the first event is an increase.
                 for reason in sorted(FALLBACK_REASONS):
                     yield Sample(FALLBACKS, (name, reason.value), cluster.fallbacks[reason])
@@ -181,6 +176,10 @@ class ThrottleView(FoldingView[_ThrottledCluster]):
                 yield from _volume_samples((name, broker, volume.log_dir), volume, cluster.settings, now_ms)
             for broker, dirs in sorted(cluster.cordoned.items()):
                 yield from (Sample(CORDONED, (name, broker, log_dir), 1.0) for log_dir in sorted(dirs))
+
+
+def _find_factor(decisions: Sequence[Decision]) -> ThrottleFactor | None:
+    return next((each for each in decisions if isinstance(each, ThrottleFactor)), None)
 
 
 def _decision_samples(decision: ThrottleFactor, settings: ThrottleSettings, now_ms: int) -> Iterator[Sample]:
@@ -301,8 +300,8 @@ class ThrottleDetail(PolicyDetail):
         return self.limiting.fill(f"broker {self.limiting.broker} {self.limiting.log_dir}", self.factor)
 
 
-def _show(cluster: _ThrottledCluster, now_ms: int, prefix: str) -> ThrottleDetail | None:
-    decision, settings = cluster.decision, cluster.settings
+def _show(cluster: _ThrottledCluster, decisions: Sequence[Decision], now_ms: int, prefix: str) -> ThrottleDetail | None:
+    decision, settings = _find_factor(decisions), cluster.settings
     volumes = [
         Volume.of(
             disk, settings, now_ms, broker=broker, log_dir=disk.log_dir,

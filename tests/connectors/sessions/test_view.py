@@ -6,14 +6,13 @@ from typing import Any
 import pytest
 
 from connectors.exporter.loop_view import LoopView
-from connectors.kafka.tail import Record
 from connectors.sessions.view import SessionsView
 from policies.observations import Outcome, Reading
 from policies.sessions import Ownerships, SessionsSettings, ZkSession
 from policies.sessions.policy import SessionsPolicy
 from policies.sessions.readings import OwnedNode, SessionState
 from policies.units import to_millis
-from tests.connectors.exporter.loop import PREFIX, PolicyLoop
+from tests.connectors.exporter.loop import PREFIX, PolicyLoop, standing
 
 CLUSTER = "messaging"
 B1, B2 = "b1:8080", "b2:8080"
@@ -187,11 +186,11 @@ def test_only_decisions_that_a_reading_has_caused_have_a_latency(loop: Loop) -> 
     assert latencies(loop) - before == once
 
 
-@pytest.mark.parametrize(("of", "members", "bundles"), [("", 1, 2), ("/t/ns/0x0_0x8", 2, 1)], ids=["member", "bundle"])
-def test_a_deleted_decision_takes_its_member_or_bundle_along(loop: Loop, of: str, members: int, bundles: int) -> None:
-    loop.view.fold([Record(DECIDED, f"{CLUSTER}/{B1}{of}".encode(), None, to_millis(loop.now))], live=True)
-    assert loop.sessions() == {"established": members}
-    assert loop.series("headgate_bundles")[CLUSTER, "owned"] == bundles
+def test_a_cluster_that_is_watched_no_more_is_shown_no_more(loop: Loop) -> None:
+    heartbeat = standing("sessions", loop.now, CLUSTER)
+    loop.view.fold([heartbeat, heartbeat._replace(value=None)], live=True)
+    assert loop.sessions() == {}
+    assert loop.series("headgate_bundles") == {}
 
 
 def test_every_family_and_histogram_has_been_seen_and_is_listed(loop: Loop) -> None:

@@ -11,12 +11,11 @@ from connectors.collection import Collector
 from connectors.component import Component
 from connectors.policy_io import CollectorContext
 from connectors.registration import ClusterSetting, PolicyConnectors
-from connectors.views import Family, FoldingView, Sample
+from connectors.views import Decided, Family, FoldingView, Sample
 from policies.decisions import Decision
 from policies.observations import Observation, Outcome
 from policies.units import PositiveDuration, parse_duration
 
-from .decisions import ReplicationDecision
 from .policy import LastReading, fold
 from .readings import UnderReplicated
 from .settings import ReplicationSettings
@@ -86,20 +85,12 @@ class ReplicationView(FoldingView[_Cluster]):
 
     def __init__(self, settings: ReplicationSettings) -> None:
         super().__init__(max(each.validity for each in settings.everywhere()), lambda _: _Cluster())
-        self._decisions: dict[str, ReplicationDecision] = {}
 
-    def decide(self, decision: Decision, *, live: bool) -> bool:
-        """Take a cluster's next decision."""
-        assert isinstance(decision, ReplicationDecision)
-        before = self._decisions.get(decision.cluster)
-        self._decisions[decision.cluster] = decision
+    def decide(self, decision: Decision, before: Decision | None, *, live: bool) -> bool:
+        """Return whether a reading changed the verdict."""
         return before is not None and before.evidence != decision.evidence and before.verdict != decision.verdict
 
-    def forget(self, key: str) -> None:
-        """Drop the cluster whose decision was deleted."""
-        self._decisions.pop(key, None)
-
-    def samples(self, now_ms: int) -> Iterator[Sample]:
+    def samples(self, now_ms: int, decided: Decided) -> Iterator[Sample]:
         """Yield the picture at a moment."""
         for name, cluster in sorted(self._clusters.items()):
             if cluster.reading is not None:
