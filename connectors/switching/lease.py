@@ -9,9 +9,7 @@ import socket
 from typing import Annotated
 
 import msgspec
-from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from connectors.actuation.worker import ActuatorMetrics
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
 from connectors.zookeeper.json_znodes import JsonZnodes, Node, ZnodeConflictError, check, create, delete, put
 from connectors.zookeeper.session import ZooKeeperSession
@@ -102,34 +100,3 @@ class ZooKeeperLease:
         """Delete the holder's znode. The token's version distinguishes it from a later holder's: all have version 0."""
         still_ours = [] if token is None else [check(self._path, token.version)]
         self._nodes.commit(*still_ours, delete(self._ephemeral, holder.version))
-
-
-# Metrics of the executor of switches, for all clusters.
-
-
-class SwitchExecutorMetrics(ActuatorMetrics):
-    """The metrics of the executor: make one for a registry."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.lease = Gauge(
-            "headgate_switch_lease_held",
-            "1 while this process carries out the cluster's switch.",
-            ("cluster",),
-            registry=registry,
-        )
-        self.orders = Counter(
-            "headgate_switch_orders",
-            "Orders of the switching policy that were begun.",
-            ("cluster", "verdict"),
-            registry=registry,
-        )
-        self.answers = Counter(
-            "headgate_switch_answers",
-            "Results of orders about ledgers.",
-            ("cluster", "verdict", "result"),
-            registry=registry,
-        )
-        self.copied_bytes = Counter(
-            "headgate_switch_copied_bytes", "Bytes of completely copied ledgers.", ("cluster",), registry=registry
-        )
-        super().__init__(registry, "headgate_switch_executor_failing", "1 while an order cannot be carried out.")

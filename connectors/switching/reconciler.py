@@ -17,8 +17,10 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from connectors.switching.lease import HeldLease, SwitchExecutorMetrics, ZooKeeperLease
+from connectors.actuation.worker import ActuatorMetrics
+from connectors.switching.lease import HeldLease, ZooKeeperLease
 from connectors.switching.ledger_orders import MOST_DETAIL, LedgerOrder, LedgerOrders
 from connectors.switching.readings import SwitchReadings
 from connectors.switching.registration import SwitchExecution
@@ -63,6 +65,34 @@ another one."""
 _NEEDS_INVENTORY = ENDED | {SwitchStage.HOLD, SwitchStage.DONE_WITH_FAILURES}
 
 _log = structlog.get_logger(__name__)
+
+
+class SwitchExecutorMetrics(ActuatorMetrics):
+    """The metrics of the executor: make one for a registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.lease = Gauge(
+            "headgate_switch_lease_held",
+            "1 while this process carries out the cluster's switch.",
+            ("cluster",),
+            registry=registry,
+        )
+        self.orders = Counter(
+            "headgate_switch_orders",
+            "Orders of the switching policy that were begun.",
+            ("cluster", "verdict"),
+            registry=registry,
+        )
+        self.answers = Counter(
+            "headgate_switch_answers",
+            "Results of orders about ledgers.",
+            ("cluster", "verdict", "result"),
+            registry=registry,
+        )
+        self.copied_bytes = Counter(
+            "headgate_switch_copied_bytes", "Bytes of completely copied ledgers.", ("cluster",), registry=registry
+        )
+        super().__init__(registry, "headgate_switch_executor_failing", "1 while an order cannot be carried out.")
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from connectors.kafka.publisher import PublisherMetrics
 from connectors.kafka.topics import TopicSettings, plan
 from connectors.partitions.membership import PartitionMetrics
 from connectors.sessions.unload import UnloadMetrics
-from connectors.switching.lease import SwitchExecutorMetrics
+from connectors.switching.reconciler import SwitchExecutorMetrics
 from connectors.throttle.quotas.reports import QuotaMetrics
 from deploy.processes.renewal import renewal_gauge
 from deploy.query.supervisor import QueryHealth

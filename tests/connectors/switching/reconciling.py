@@ -9,8 +9,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from connectors.switching.lease import HeldLease, SwitchExecutorMetrics
-from connectors.switching.reconciler import SwitchReconciler
+from connectors.switching.lease import HeldLease
+from connectors.switching.reconciler import SwitchExecutorMetrics, SwitchReconciler
 from connectors.switching.registration import SwitchExecution
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.observations import Outcome, Reading
