@@ -73,7 +73,7 @@ def test_clusters_are_registered_and_the_first_bootstrap_stays() -> None:
 )
 def test_what_does_not_fit_is_not_written_and_is_no_error(args: dict[str, Any]) -> None:
     world = World()
-    before = world.server.tree
+    before = dict(world.server.tree)
     assert world.carry_out(SwitchVerdict.WRITE_REGISTRY, **(ENTRY | args)) is None
     assert world.server.tree == before
 
