@@ -84,8 +84,6 @@ class EmbeddedKafka:
         jvm_flags: Sequence[str] = (),
     ) -> None:
         self.data_dir = data_dir.absolute()
-        if not len(ports) <= brokers > 0:
-            raise ValueError(f"{len(ports)} ports for {brokers} brokers")
         self.broker_ids = tuple(range(1, brokers + 1))
         self._jars = tuple(jars)
         self._wanted_ports = {broker: port for broker, port in zip(self.broker_ids, ports, strict=False) if port}

@@ -113,12 +113,6 @@ def test_a_wanted_port_is_taken_and_one_in_use_refused_by_number(tmp_path: Path)
     assert ports(prepared(EmbeddedKafka(tmp_path, (), brokers=2, ports=[wanted])))[0] == wanted
 
 
-@pytest.mark.parametrize(("brokers", "wanted"), [(0, []), (1, [1, 2])])
-def test_more_ports_than_brokers_or_no_broker_is_a_mistake(tmp_path: Path, brokers: int, wanted: list[int]) -> None:
-    with pytest.raises(ValueError, match="ports for"):
-        EmbeddedKafka(tmp_path, (), brokers=brokers, ports=wanted)
-
-
 def test_one_at_a_time_uses_a_folder_and_a_failed_start_gives_it_back(tmp_path: Path) -> None:
     holder = EmbeddedKafka(tmp_path, ())
     holder.stop()
