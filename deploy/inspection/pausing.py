@@ -104,7 +104,7 @@ def command_pause(settings: Settings, request: PauseRequest) -> Iterator[Standin
     connection = settings.loop_kafka()
     with InForceReader(connection, settings.topics.prefix) as reader:
         in_force = reader.now()
-        if request.length is not None and not request.keep:
+        if not request.keep:
             request.confirm(list(_describe_lifted(in_force, request.policy, clusters)))
         before = {each.cluster: each.sequence for each in in_force.heartbeats() if each.policy == request.policy}
         readings = {str(uuid.uuid4()): command for command in commands}
@@ -134,18 +134,18 @@ def _clusters(settings: Settings, request: PauseRequest) -> list[str]:
 def _answers(reader: InForceReader, request: PauseRequest, awaited: dict[str, int]) -> Iterator[Standing]:
     until = time.monotonic() + request.timeout_seconds
     while awaited:
+        if time.monotonic() > until:
+            raise UserError(
+                f"policy {request.policy} has not answered for {', '.join(sorted(awaited))} within "
+                f"{request.timeout_seconds:g} s: the query may not be running, or it has no readings of these clusters "
+                "yet. Kafka keeps the command, and it takes effect when the query reads it."
+            )
         for said in list(reader.poll().heartbeats()):
             newer = said.policy == request.policy and said.sequence > awaited.get(said.cluster, said.sequence)
             is_kept = request.length is None or said.pause_keeps is None or said.pause_keeps == request.keep
             if newer and (said.quiet_until is not None) == (request.length is not None) and is_kept:
                 del awaited[said.cluster]
                 yield said
-        if awaited and time.monotonic() > until:
-            raise UserError(
-                f"policy {request.policy} has not answered for {', '.join(sorted(awaited))} within "
-                f"{request.timeout_seconds:g} s: the query may not be running, or it has no readings of these clusters "
-                "yet. Kafka keeps the command, and it takes effect when the query reads it."
-            )
 
 
 def _describe_lifted(in_force: DecisionsInForce, policy: str, clusters: Sequence[str]) -> Iterator[str]:

@@ -110,7 +110,7 @@ class Wording:
 
     def _misplaced_name(self, around: Place, name: str) -> str | None:
         """Return the path of the setting with this name that is nearest to the given place."""
-        clusters = [str(around[1])] if around[:1] == ("clusters",) and len(around) > 1 else ["NAME"]
+        clusters = [str(around[1])] if around[:1] == ("clusters",) else ["NAME"]
         found = [each for each in places(self.root, clusters) if each[-1] == name]
 
         def distance(place: Place) -> tuple[int, int]:

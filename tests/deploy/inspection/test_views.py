@@ -234,9 +234,18 @@ def test_numbers_are_tables_and_not_json() -> None:
         {"broker": 1, "log_dir": "/a", "usable_bytes": 300_000, "seconds_to_full": 90.0},
         {"broker": 2, "log_dir": "[b]/b", "usable_bytes": 5_000, "seconds_to_full": None},
     ]
-    numbers = {"raw_factor": 0.5, "hard": {"available_bytes_below": 100}, "soft": None, "volumes": volumes}
+    numbers = {
+        "raw_factor": 0.123456,
+        "copied": 123_456,
+        "copied_in_ms": 90_000,
+        "hard": {"available_bytes_below": 100},
+        "soft": None,
+        "volumes": volumes,
+    }
     lines = [line.split() for line in shown(explanation_view(explanation(numbers=numbers))).splitlines()]
-    assert ["raw_factor", "0.5"] in lines
+    assert ["raw_factor", "0.123"] in lines
+    assert ["copied", "123456"] in lines
+    assert ["copied_in_ms", "90", "s"] in lines
     assert ["hard.available_bytes_below", "100", "B"] in lines
     assert ["broker", "log", "dir", "usable", "bytes", "seconds", "to", "full"] in lines
     assert ["1", "/a", "300", "kB", "90", "s"] in lines

@@ -149,7 +149,8 @@ def test_a_checkpoint_that_is_to_be_made_may_be_on_any_kafka(folder: Path) -> No
 # Files that are gone or damaged
 
 
-def test_changes_before_a_snapshot_are_not_needed(folder: Path) -> None:
+def test_changes_before_a_snapshot_and_files_of_hadoops_own_are_not_needed(folder: Path) -> None:
+    (folder / "sources/0/.0.crc").touch()
     (folder / "state/0/0/2.zip").write_bytes(b"snapshot")
     for version in (1, 2):
         (folder / f"state/0/0/{version}.changelog").unlink()
@@ -164,6 +165,11 @@ def empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
+def garble(path: Path) -> None:
+    """Another first line, as of a page that was never written."""
+    path.write_bytes(b"\0" + path.read_bytes())
+
+
 _FILES = (
     "metadata", "offsets/1", "offsets/2", "commits/0", "commits/1", "sources/0/0", "state/0/_metadata/v2/0",
     "state/0/_stateSchema/default/0_a", "state/0/0/1.changelog", "state/0/0/2.changelog",
@@ -173,7 +179,9 @@ _NEEDED = (*(path for path in _FILES if path.startswith("state")), *_FOLDERS, "m
 """A commit or the newest plan may be absent: the batch is repeated, or has not begun."""
 
 
-@pytest.mark.parametrize(("damages", "path"), [*((empty, it) for it in _FILES), *((remove, it) for it in _NEEDED)])
+@pytest.mark.parametrize(
+    ("damages", "path"), [*((empty, it) for it in _FILES), *((remove, it) for it in _NEEDED), (garble, "offsets/2")]
+)
 def test_what_is_damaged_or_gone_has_its_remedy(folder: Path, damages: Callable[[Path], None], path: str) -> None:
     damages(folder / path)
     said = read(folder).damage or ""
