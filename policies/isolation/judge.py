@@ -151,7 +151,7 @@ class PlacementJudgement:
     @cached_property
     def leak_parts(self) -> tuple[BookieSet, ...]:
         """Candidates that the promise forbids."""
-        return tuple(part for part in self.placed.parts if part not in self.promised.parts and len(part))
+        return tuple(part for part in self.placed.parts if part not in self.promised.parts)
 
     @property
     def leak_count(self) -> int:

@@ -101,6 +101,11 @@ COURSES: Mapping[str, tuple[str, Mapping[str, Any], Sequence[Observation], float
         "bk11", {}, [*twice(lambda s: bookies(s, BASE)), *twice(lambda s: bookies(s, f"{BASE} bk11#2"), 90)], 200,
         "10 bk11 quarantine unassigned, 80 bk11 lift gone, 100 bk11 quarantine unassigned",
     ),
+    "nothing is taken back while the namespaces are unread": (
+        "bk11", {"validity": "100s"},
+        [each for s in (90, 130, 140) for each in (racks(s, GROUPS), bookies(s, "bk1 bk6 bk7 bk11"))], 200,
+        "10 bk11 quarantine unassigned, 60 bk11 quarantine unassigned",
+    ),
     "on unread data nothing is repeated": (
         "bk11", {"validity": "100s"}, [], 1000, "10 bk11 quarantine unassigned, 60 bk11 quarantine unassigned",
     ),
