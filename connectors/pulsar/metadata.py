@@ -174,7 +174,7 @@ def parse_segment(path: str, data: bytes) -> StayingReference | None:
         if len(fields) < _LEAST_FIELDS or not fields[1].isdecimal():
             raise ValueError("it is no segment of a log")
         return StayingReference(StayingKind.LOG, int(fields[1]))
-    if (name == "allocation" or "/.allocation_pool/" in f"{parent}/") and text:
+    if name == "allocation" or "/.allocation_pool/" in f"{parent}/":
         if not text.isdecimal():
             raise ValueError("it holds no ledger's id")
         return StayingReference(StayingKind.LOG, int(text))

@@ -210,8 +210,7 @@ def find_report(
     """
     readings = {r.id: r.data for r in received if isinstance(r.data, SwitchPrecheck) and r.data.target == target}
     for decision in (each.data for each in received if isinstance(each.data, SwitchDecision)):
-        is_answer = decision.subject == order.subject and decision.sequence > order.sequence
-        if is_answer and decision.verdict is not SwitchVerdict.RUN_PRECHECK:
+        if decision.subject == order.subject and decision.sequence > order.sequence:
             report = next((readings[i] for i in decision.evidence if i in readings), None)
             refusal = decision if decision.verdict is SwitchVerdict.REJECT else None
             if report is not None or refusal is not None:

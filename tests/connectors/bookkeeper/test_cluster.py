@@ -229,6 +229,7 @@ SPREAD = (0, 1, 9_999, 10_000, 2**31 - 2, 2**31 - 1, 2**31, 2**32, 2**63 - 1)
 @pytest.mark.parametrize("layout", Layout)
 def test_all_ledgers_are_listed_and_nothing_else(layout: Layout) -> None:
     assert list_ledgers(cluster_of(layout, *SPREAD, others=OTHERS).reader(), ROOT, layout) == (frozenset(SPREAD), ())
+    assert list_ledgers(Server().reader(), ROOT, layout) == (frozenset(), ()), "a folder may go meanwhile"
 
 
 @for_each(

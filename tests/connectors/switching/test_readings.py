@@ -5,14 +5,16 @@ from typing import Any
 
 import pytest
 from kazoo.exceptions import AuthFailedError, ConnectionLoss, SessionExpiredError
+from msgspec import structs
 
-from connectors.bookkeeper.copy_journal import CopyJournal
+from connectors.bookkeeper.copy_journal import CopiedLedger, CopyJournal
 from connectors.bookkeeper.settings import BookKeeperClusters
 from connectors.switching import readings
 from connectors.switching.clusters import ClusterSessions
 from connectors.switching.readings import MAX_PART_BYTES, MAX_PART_LENGTH, SwitchReadings, make_inventory
 from connectors.switching.registration import SwitchExecution
 from connectors.switching.registry import Registry
+from connectors.switching.snapshot import _add_digest
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.observations import Outcome, Reading
@@ -233,6 +235,14 @@ def test_a_precheck_rests_on_the_registry_as_it_is_and_without_it_it_is_not_read
     assert world.precheck("old", "new").to_import == 0
     world.sessions.servers["brokers"].write("/admin/bookie-clusters/bootstrap", b"{")
     assert "snapshot_incomplete" in world.precheck("old", "new").reasons
+
+
+def test_only_of_the_ledger_that_was_compared_the_journal_proves_the_digest() -> None:
+    proved = CopiedLedger(length_bytes=7, last_entry_id=0, entries_digest="d", created_ms=5)
+    same, other = ledger(1, created_ms=5), ledger(1, created_ms=6)
+    digests = [_add_digest(each, proved, each.created_ms).entries_digest for each in (same, other)]
+    assert digests == ["d", None]
+    assert _add_digest(structs.replace(same, length_bytes=8), proved).entries_digest is None
 
 
 def test_an_inventory_is_its_parts_and_at_last_its_manifest_each_with_a_name_of_its_own(world: World) -> None:

@@ -283,11 +283,35 @@ def test_what_the_registry_does_not_take_is_tried_again_and_only_the_newest_of_i
     assert world.registry.directives == [(2, "new")]
 
 
+INVENTORY = order(SwitchVerdict.TAKE_INVENTORY, 0, subject="c1/inventory", ledger=None, args=ARGS)
+
+
+def test_an_ordered_inventory_waits_until_the_registry_is_written_and_read_again() -> None:
+    world = leader()
+    world.registry.error = ZnodeError("no ZooKeeper")
+    world.reconcile(directive(1), INVENTORY)
+    assert world.readings.inventories == [("", "")], "the one that was due"
+    world.registry.error = None
+    world.reconcile()
+    world.reconcile()
+    assert world.readings.inventories == [("", ""), ("old", "new")]
+
+
+def test_the_last_stages_need_an_inventory_each_once() -> None:
+    world = leader()
+    stages = (SwitchStage.BUILD, SwitchStage.PROMOTE, SwitchStage.HOLD, SwitchStage.HOLD, SwitchStage.DONE)
+    taken = []
+    for number, stage in enumerate(stages):
+        world.reconcile(record(sequence=150 + number, verdict=stage))
+        taken.append(len(world.readings.inventories))
+    assert taken == [1, 1, 2, 2, 3]
+
+
 def test_a_precheck_and_an_inventory_are_made_when_ordered() -> None:
     world = leader()
     world.reconcile(order(SwitchVerdict.RUN_PRECHECK, 0, subject="c1/prechecks/new", ledger=None, args=ARGS))
     assert world.readings.prechecks == [("old", "new")]
-    world.reconcile(order(SwitchVerdict.TAKE_INVENTORY, 0, subject="c1/inventory", ledger=None, args=ARGS))
+    world.reconcile(INVENTORY)
     assert (world.readings.inventories, world.readings.moved_too) == ([("", ""), ("old", "new")], False)
     lost = order(SwitchVerdict.TAKE_INVENTORY, subject="c1/inventory", ledger=None, args={"moved_too": True})
     world.reconcile(lost)
@@ -330,7 +354,7 @@ def test_what_fails_shows_until_it_succeeds_whatever_else_does() -> None:
     world.registry.error, world.readings.is_complete = None, True
     world.reconcile()
     assert world.is_failing(), "of the inventory nothing is known yet"
-    world.reconcile(order(SwitchVerdict.TAKE_INVENTORY, 0, subject="c1/inventory", ledger=None, args=ARGS))
+    world.reconcile(INVENTORY)
     assert not world.is_failing()
 
 

@@ -14,8 +14,10 @@ from policies.switching.decisions import SwitchDecision, SwitchVerdict
 from policies.switching.readings import CommandName
 from policies.switching.state import ENDED, SwitchStage
 from policies.units import UserError
+from policies.wire import observation_event
 from tests.cases import for_each
-from tests.deploy.switch.decisions import Loop, command, record, register, report
+from tests.deploy.switch.decisions import NOW, Loop, command, record, register, report
+from tests.deploy.switch.test_loop_client import SETTINGS, FakeKafka
 
 
 def received(event: str, data: Any) -> Received:
@@ -67,8 +69,43 @@ def test_only_a_switch_that_is_under_way_is_driven_on_without_a_precheck(stage: 
     assert is_under_way(began) is (stage not in ENDED and stage is not SwitchStage.NONE)
 
 
-def runner(**options: Any) -> CommandRunner:
-    return CommandRunner(settings=Settings(), cluster="c1", console=Console(), **options)
+def runner(settings: Settings | None = None, **options: Any) -> CommandRunner:
+    return CommandRunner(settings=settings or Settings(), cluster="c1", console=Console(), **options)
+
+
+class Executor(FakeKafka):
+    """A loop whose executor answers a precheck with this report."""
+
+    answer = report()
+
+    def publish(self, topic: str, key: str, value: bytes) -> None:
+        super().publish(topic, key, value)
+        if self.sent[-1].command is CommandName.PRECHECK:
+            event = observation_event(self.answer, id="r1", source="test", time=NOW)
+            self.append_bytes(b"c1", event)
+            self.append(*self.loop.step(self.answer, "r1"))
+
+
+@for_each(
+    ("ready", "options", "sent"),
+    [
+        (False, {"yes": True}, ["precheck"]),
+        (True, {"yes": True}, ["precheck", "start"]),
+        (True, {"dry_run": True}, ["precheck", "start"]),
+    ],
+    ids=["not ready", "ready", "a dry run asks nobody"],
+)
+def test_a_switch_starts_only_on_a_report_that_finds_the_target_ready(
+    ready: bool, options: dict[str, bool], sent: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka = Executor(monkeypatch)
+    for name in ("old", "new"):
+        kafka.loop.step(register(name, name))
+    kafka.answer = report(ready=ready)
+    runner(SETTINGS, **options).start("new", None)
+    assert [each.command.value for each in kafka.sent] == sent
+    assert kafka.sent[0].dry_run is False
+    assert kafka.sent[-1].precheck_digest == (kafka.answer.digest if ready else None)
 
 
 @for_each("run", [lambda runner: runner.start("new", None), lambda runner: runner.clean_up(execute=True)])

@@ -84,16 +84,18 @@ def test_a_precheck_needs_no_settings_of_a_loop_and_a_registry_that_cannot_be_re
 # --- what is shown of a report that the loop made
 
 
-def shown(reading: SwitchPrecheck) -> list[str]:
+def shown(reading: SwitchPrecheck, *, explained: bool = True) -> list[str]:
     out = StringIO()
-    for line in report_lines(reading):
+    for line in report_lines(reading, explained=explained):
         Console(file=out, width=200).print(line, highlight=False)
     return [line.strip() for line in out.getvalue().splitlines() if line.strip()]
 
 
 def test_the_report_shows_what_was_found_and_what_to_do() -> None:
     finding = FindingReading(reason=FindingReason.FOREIGN_ID, detail="ledger 5 is there", remedy="Take another.")
-    lines = shown(report(ready=False, to_import=1, greatest_id=7, source_next_id=8, findings=(finding, finding)))
+    found = report(ready=False, to_import=1, greatest_id=7, source_next_id=8, findings=(finding, finding))
+    lines = shown(found)
+    assert set(lines) - set(shown(found, explained=False)) == {"foreign_id: Take another."}
     assert lines[0] == "NOT READY: old to new: foreign_id"
     assert lines[1:3] == ["next ledger ids: 8 in old, unknown in new", "1 ledger to import; the greatest id is 7"]
     assert lines.count("foreign_id: ledger 5 is there") == 2

@@ -120,10 +120,12 @@ def test_the_view_fits_its_width(width: int) -> None:
 def test_what_stays_behind_and_what_is_in_the_way_is_named() -> None:
     text = view(
         ledgers={LedgerStage.FOREIGN_CONFLICT: 2, LedgerStage.BUILD_FAILED: 1, LedgerStage.BUILT: 5},
-        holds=(hold("halted", "switch-halted", "halts: INV-1 of 5"), LATER), brokers=BrokerCounts(live=None, acked=2),
+        holds=(hold("halted", "switch-halted", "halts: INV-1 of 5"), LATER, hold("copies", "", "copies run")),
+        brokers=BrokerCounts(live=None, acked=2),
     )  # fmt: skip
     assert "stay behind in old: 2 foreign_conflict, 1 build_failed" in text
     assert "switch-halted: halts: INV-1 of 5; to end it: `resume`" in text
+    assert "copies: copies run; to end it" in text, "a hold without an alert has a name"
     assert "switch-waiting from 2026-11-21T18:00:00Z: waits (since 2026-11-21T16:00:00Z); to end it: `resume`" in text
     assert "the number of live brokers is unknown" in text
     calm = view()
