@@ -165,10 +165,6 @@ class DecisionsInForce:
         """Return the latest heartbeat of each policy and cluster."""
         return self._heartbeats.values()
 
-    def watched(self) -> Iterable[Watched]:
-        """Return every policy and cluster that has a heartbeat, be it stale."""
-        return self._heartbeats
-
     def unwatched(self, now: datetime) -> frozenset[Watched]:
         """Return every policy and cluster whose heartbeat is stale."""
         return frozenset(about for about, heartbeat in self._heartbeats.items() if is_stale(heartbeat, now))

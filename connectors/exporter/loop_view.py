@@ -105,9 +105,7 @@ class LoopView:
         }
         self._prefix = prefix
         self._observed = {f"{prefix}.{topic}": policy for topic, policy in observed_topics().items()}
-        policies = {decision.topic: kind.name for kind in POLICIES.values() for decision in kind.decisions}
-        self._decided = {f"{prefix}.{topic}": policies.get(topic) for topic in decided_topics()}
-        """The policy of each topic; None for topics that all policies share."""
+        self._decided = [f"{prefix}.{topic}" for topic in decided_topics()]
         self._dead_letters = f"{prefix}.{DEAD_LETTERS}"
         self._commands = f"{prefix}.{COMMANDS}"
         self._reports = f"{prefix}.{REPORTS}"
@@ -264,9 +262,8 @@ class LoopView:
 
     def _decide(self, record: Record, *, live: bool) -> Decision | None:
         change = self._in_force.fold(record)
-        if record.value is None:
-            self._forget(record, None if change is None else change.before)
         if change is None or (decision := change.decision) is None:
+            self._forget(change and change.before)
             return None
         if isinstance(decision, Standing):
             self.heartbeat_ms = record.appended_ms
@@ -289,15 +286,13 @@ class LoopView:
             self._seen_clusters.add(cluster)
         return cluster in self._seen_clusters
 
-    def _forget(self, record: Record, before: Decision | None) -> None:
-        """Process a tombstone, and drop the cluster with its last key."""
+    def _forget(self, before: Decision | None) -> None:
+        """Drop the cluster of a deleted decision with its last key."""
         if before is None or isinstance(before, Alert):
             return
         about = (before.policy, before.cluster)
         self._key_counts[about] -= not isinstance(before, Standing)
-        if not self._key_counts[about] and (
-            self._decided[record.topic] is not None or about not in self._in_force.watched()
-        ):
+        if not self._key_counts[about]:
             del self._key_counts[about]
             self._newest_ms.pop(about, None)
             if before.policy in self._views:
