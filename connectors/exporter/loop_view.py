@@ -108,7 +108,6 @@ class LoopView:
         self._decided = [f"{prefix}.{topic}" for topic in decided_topics()]
         self._dead_letters = f"{prefix}.{DEAD_LETTERS}"
         self._commands = f"{prefix}.{COMMANDS}"
-        self._reports = f"{prefix}.{REPORTS}"
         self._readings = EventReader(reading_types())
         # Not an EventReader: dead letters of older versions hold whole records, so may be larger than any event.
         self._letters = TypeAdapter(Event[_DeadLetter])
@@ -135,7 +134,8 @@ class LoopView:
             f"{self._prefix}.{topic}": max(_SHORTEST_HISTORY, *(needed.get(p, _SHORTEST_HISTORY) for p in policies))
             for topic, policies in topic_readers().items()
         }
-        return {**observed, **dict.fromkeys(self._decided), self._reports: None, self._dead_letters: timedelta(0)}
+        whole = dict.fromkeys((*self._decided, f"{self._prefix}.{REPORTS}"))
+        return {**observed, **whole, self._dead_letters: timedelta(0)}
 
     def fold(self, records: Sequence[Record], *, live: bool) -> list[Decision]:
         """Fold a batch, in order by partition; return its new decisions and alerts. Counters count live ones only."""
@@ -147,8 +147,6 @@ class LoopView:
             try:
                 if record.topic == self._dead_letters:
                     self._count_dead_letter(record)
-                elif record.topic == self._reports:
-                    self._in_force.fold(record)
                 elif (decision := self._decide(record, live=live)) is not None:
                     fresh.append(decision)
             except BadRecordError as error:
