@@ -51,8 +51,8 @@ def explain_placement(judged: PlacementJudgement) -> str:
             explained = f"cannot place its data: it may use {bookies} of {size} needed, and {_explain_groups(judged)}"
         case PlacementVerdict.LEAKS:
             named = name_some(judged.leak, NAMED_LIMIT, judged.leak_count)
-            always = judged.rules is RuleSet.LEGACY and placed.tier is not Tier.UNASSIGNED
-            why = f"{', which the legacy rules never exclude' if always else ''}: {_explain_groups(judged)}"
+            always = ", which the legacy rules never exclude" if judged.rules is RuleSet.LEGACY else ""
+            why = f"{always}: {_explain_groups(judged)}"
             explained = f"can place data on {counted(judged.leak_count, 'bookie')} without a group ({named}){why}"
         case PlacementVerdict.SPILLS_TO_SECONDARY:
             explained = _explain_spill(judged)

@@ -212,12 +212,21 @@ def test_many_withheld_are_one_decision() -> None:
     assert len(run.quarantines()) == before
 
 
+def test_ten_of_a_kind_are_not_many() -> None:
+    ten = {f"acme/n{n}": "default" for n in range(10)}
+    strangers = " ".join(STRANGERS.split()[:10])
+    run = Run(LONG, ON, max_quarantined=0).see(*everything(0, f"{BASE} {strangers}", GROUPS, ten)).until(60)
+    assert Counter(type(d) for d in run.published if d.topic == "decided.isolation") == {
+        Placement: 10, BookieQuarantine: 10,
+    }  # fmt: skip
+
+
 def test_the_decision_about_many_is_repeated_when_their_number_has_doubled() -> None:
     run = Run(LONG, ON).see(*everything(0, f"{BASE} {STRANGERS}", GROUPS, NAMESPACES)).until(60)
-    for second, last in ((70, 240), (90, 247)):
+    for second, last in ((70, 196), (90, 197)):
         more = " ".join(f"bk{n}" for n in range(150, last))
         run.twice(second, lambda at_second, more=more: bookies(at_second, f"{BASE} {STRANGERS} {more}"))  # type: ignore[misc]
-    assert [each.count for each in run.until(200).quarantines() if each.count > 1] == [47, 137]
+    assert [each.count for each in run.until(200).quarantines() if each.count > 1] == [47, 94]
 
 
 def test_silence_ends_no_decision_about_many() -> None:
