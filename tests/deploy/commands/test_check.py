@@ -202,7 +202,9 @@ def test_warnings_are_told_beside_mistakes(file: Path, capsys: pytest.CaptureFix
 
 def test_the_file_is_named_as_for_every_command(file: Path) -> None:
     file.write_text(WATCHED + LIMITED)
-    assert check("-s", file) == check("--settings", file) == check(file)
+    assert check("-s", file) == check("--settings", file) == check(file) == check(file, "-s", file)
+    file.write_text("http: {port: 1}")
+    assert check(file)[0].endswith("is good, with 1 warning: no cluster watched.\n")
 
 
 @for_each("content", ["not a certificate", ""])

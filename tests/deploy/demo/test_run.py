@@ -3,9 +3,23 @@
 import json
 import os
 from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
 
-from deploy.demo.run import DemoVolume, _counting_space
-from deploy.demo.story import FIRST_SETTINGS, HARD_BYTES, LOAD_BYTES_PER_SECOND, SOFT_BYTES, TOTAL_BYTES
+import pytest
+
+from deploy.console.terminal import sentence_console
+from deploy.demo.run import DemoFailedError, DemoVolume, Director, _counting_space
+from deploy.demo.story import (
+    FIRST_SETTINGS,
+    HARD_BYTES,
+    LOAD_BYTES_PER_SECOND,
+    SOFT_BYTES,
+    TOTAL_BYTES,
+    DemoSample,
+    Screen,
+)
 from deploy.settings.file import load_settings
 from policies.decisions import Mode
 
@@ -15,6 +29,14 @@ MEBIBYTE = 1024 * 1024
 def test_there_is_room_below_the_hard_limit_for_what_a_stop_in_steps_lets_through() -> None:
     assert HARD_BYTES > 6 * LOAD_BYTES_PER_SECOND
     assert TOTAL_BYTES > SOFT_BYTES > HARD_BYTES
+
+
+@pytest.mark.parametrize(("pids", "free_bytes"), [({1: 4711}, 0), ({}, 1)])
+def test_a_full_disk_or_a_dead_broker_ends_it(tmp_path: Path, pids: dict[int, int], free_bytes: int) -> None:
+    watched: Any = SimpleNamespace(pids=pids)
+    director = Director(watched, DemoVolume(tmp_path, TOTAL_BYTES), Screen(sentence_console()), Event())
+    with pytest.raises(DemoFailedError, match=r"The disk was full .* or its broker has ended"):
+        director._advance(DemoSample(1.0, free_bytes, 1.0, None, 0.0))
 
 
 def test_the_settings_it_ends_with_are_good_and_set_nothing_yet(tmp_path: Path) -> None:
