@@ -15,6 +15,10 @@ def clusters(**more: Any) -> BookKeeperClusters:
     return BookKeeperClusters.model_validate({**TWO, **more})
 
 
+def test_a_path_with_ledgers_can_be_left_out() -> None:
+    assert clusters(leave_out=["/managed-ledgers/t"]).leave_out == ("/managed-ledgers/t",)
+
+
 def test_brokers_write_to_the_bootstrap_cluster_until_another_is_active() -> None:
     assert clusters().source == "old"
     assert clusters(active="new").source == "new"
@@ -38,6 +42,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown active one": ({"active": "odl"}, "active: clusters has no odl"),
     "no cluster": ({"clusters": {}}, "at least 1 item"),
     "a root that ends in a slash": ({"clusters": {"old": {"ledgers_root": "/ledgers/"}}}, "ledgers_root"),
+    "a path that names no ledgers": ({"leave_out": ["/loadbalance/brokers"]}, "only paths below /schemas"),
     "what the policy's settings say": ({"target_policy": "shared"}, "target_policy"),
 }
 

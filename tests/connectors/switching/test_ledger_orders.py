@@ -200,6 +200,10 @@ def test_legacy_references_are_changed_only_where_the_order_says_so() -> None:
         assert (world.moves, world.owners_expected) == ([(7, "new", 7)], owners)
 
 
+def test_a_promoted_ledger_that_the_source_still_has_is_reverted() -> None:
+    assert World(owners={"new"}).carry_out(order(REVERT)).result is LedgerOutcome.REVERTED
+
+
 @for_each("error", [None, NotRecordedError("no"), NotPossibleError("no"), OtherSourceError("no"), ZnodeError("no")])
 @for_each(("verdict", "done"), [(DELETE_OWN, LedgerOutcome.COPY_DELETED), (DELETE_OLD, LedgerOutcome.DELETED)])
 def test_what_is_gone_is_deleted_and_nothing_else_is(

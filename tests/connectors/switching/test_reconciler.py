@@ -83,6 +83,15 @@ def test_an_order_whose_lease_was_lost_meanwhile_is_not_answered() -> None:
     assert (world.ledgers.done, world.results) == ([(COPY, 1)], [])
 
 
+def test_an_order_whose_lease_was_lost_before_it_began_is_void() -> None:
+    world, later = leader(), Later()
+    world.reconcile(order(COPY), executor=later)
+    world.lease.held = HeldLease(4, "me")
+    world.reconcile()
+    later.run()
+    assert (world.ledgers.done, world.results) == ([], [])
+
+
 def test_an_order_outlives_a_moment_in_which_nobody_knows_who_holds_the_lease() -> None:
     world = leader()
 
@@ -186,6 +195,12 @@ def test_a_recall_voids_what_was_not_begun(verdict: SwitchVerdict, stage: Switch
     world = leader()
     world.reconcile_later(order(verdict), record(verdict=stage))
     assert [done for done, _ in world.ledgers.done] == ([verdict] if is_begun else [])
+
+
+def test_what_an_operator_ended_were_the_deletions_of_the_sources_ledgers() -> None:
+    world = leader()
+    world.reconcile_later(order(SwitchVerdict.DELETE_OWN_COPY), record(verdict=SwitchStage.ABORTED, kept=True))
+    assert world.ledgers.done == [(SwitchVerdict.DELETE_OWN_COPY, 1)]
 
 
 def test_the_progress_of_a_switch_is_kept_once_for_each_change() -> None:

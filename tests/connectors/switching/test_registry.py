@@ -270,6 +270,8 @@ def test_a_client_may_be_closed_from_an_epoch_on_and_never_from_an_earlier_one_a
 def test_a_cluster_that_is_removed_takes_its_permit_along_and_the_active_one_stays() -> None:
     world = World()
     world.carry_out(SwitchVerdict.CLOSE_CLIENT, name="new")
+    world.carry_out(SwitchVerdict.REMOVE_REGISTRY, name="new", version=7)
+    assert "new" in world.statuses(), "it has another version"
     for name in ("new", "old", "never"):
         world.carry_out(SwitchVerdict.REMOVE_REGISTRY, name=name, version=0)
     assert (world.statuses(), world.registry.read_permits()) == ({"old": "active"}, {})
