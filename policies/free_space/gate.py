@@ -49,7 +49,7 @@ class Gate(Struct, Generic[Key], array_like=True, frozen=True):
     factor: float
     changed_ms: InstantMs | None = None
     stopped_by: tuple[Key, ...] = ()
-    """The volumes that stopped the writers and have not recovered; empty unless stopped."""
+    """The volumes that stopped the writers; empty unless stopped. All must be recovered at the instant of a rise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,8 @@ def move(
 
     Volumes are `stopping` at their hard limit, and `recovered` above it by the margin, or if they no longer count.
     """
-    after = _move(gate, raw, (stopping | set(gate.stopped_by)) - recovered, now_ms, settings)
+    stopped_by = stopping | set(gate.stopped_by)
+    after = _move(gate, raw, tuple(sorted(stopped_by)), now_ms, settings, is_blocked=not stopped_by <= recovered)
     _check(gate, raw, after, now_ms, settings)
     return after
 
@@ -89,18 +90,24 @@ def earliest_rise_ms(gate: Gate[Key], settings: FreeSpaceSettings) -> int:
     return 0 if gate.changed_ms is None else gate.changed_ms + millis_of(settings.min_hold)
 
 
-def _move(gate: Gate[Key], raw: float, stopped_by: Set[Key], now_ms: int, settings: FreeSpaceSettings) -> GateMove[Key]:
-    blocked = tuple(sorted(stopped_by))
-    if raw > gate.factor == 0.0 and blocked:
-        held = Gate(0.0, gate.changed_ms, blocked)
+def _move(
+    gate: Gate[Key],
+    raw: float,
+    stopped_by: tuple[Key, ...],
+    now_ms: int,
+    settings: FreeSpaceSettings,
+    *,
+    is_blocked: bool,
+) -> GateMove[Key]:
+    # A volume that recovers during a hold may be within the margin again at its end.
+    held = Gate(gate.factor, gate.changed_ms, stopped_by if gate.factor == 0.0 else ())
+    if raw > gate.factor == 0.0 and is_blocked:
         return GateMove(held, FactorVerdict.HOLD, HoldReason.RECOVERY_MARGIN)
     if not is_publishable(gate.factor, raw, settings):
-        same = Gate(gate.factor, gate.changed_ms, blocked if gate.factor == 0.0 else ())
-        return GateMove(same, FactorVerdict.NO_CHANGE)
+        return GateMove(held, FactorVerdict.NO_CHANGE)
     if raw < gate.factor:
-        return GateMove(Gate(raw, now_ms, blocked if raw == 0.0 else ()), FactorVerdict.LOWER)
+        return GateMove(Gate(raw, now_ms, stopped_by if raw == 0.0 else ()), FactorVerdict.LOWER)
     if now_ms < (rises_at_ms := earliest_rise_ms(gate, settings)):
-        held = Gate(gate.factor, gate.changed_ms)
         return GateMove(held, FactorVerdict.HOLD, HoldReason.MIN_HOLD, rises_at_ms)
     return GateMove(Gate(raw, now_ms), FactorVerdict.RAISE)
 

@@ -159,7 +159,8 @@ def judge_cluster(brokers: BrokerVerdicts, before: ThrottleState) -> ClusterVerd
     raw_factor, reason, decisive = _judge_raw(brokers, before)
     moved = _move(brokers, raw_factor, reason, before)
     if moved.hold is HoldReason.RECOVERY_MARGIN:
-        blocking = brokers.pick_volumes(set(moved.gate.stopped_by)).values()
+        stopped_by, settings = brokers.pick_volumes(set(moved.gate.stopped_by)).values(), brokers.settings
+        blocking = (volume for volume in stopped_by if volume.is_within(settings.recovery_margin, settings.hard))
         decisive = min(blocking, key=order_by_tightness, default=None)
     first = (broker.soonest_full for broker in brokers.brokers.values())
     soonest = min((volume for volume in first if volume is not None), key=order_by_time, default=None)

@@ -57,9 +57,12 @@ def test_moves(
     )  # fmt: skip
 
 
-def test_what_stops_a_stopped_cluster_is_added_and_what_recovered_blocks_no_more() -> None:
+def test_what_stops_a_stopped_cluster_is_added_and_must_be_recovered_when_it_opens() -> None:
     assert move(gate(0.0, 9, A), 0.0, {B}, set(), NOW, throttle(HARD)).gate.stopped_by == (A, B)
-    assert move(gate(0.0, 9, A, B), 0.0, {A}, {B}, NOW, throttle(HARD)).gate.stopped_by == (A,)
+    held = move(gate(0.0, 9, A, B), 1.0, set(), {A, B}, NOW, throttle(HARD))
+    assert (held.hold, held.gate.stopped_by) == (HoldReason.MIN_HOLD, (A, B))
+    again = move(held.gate, 1.0, set(), {B}, NOW + 60_000, throttle(HARD))
+    assert (again.hold, again.gate.factor) == (HoldReason.RECOVERY_MARGIN, 0.0), "within the margin again"
 
 
 def test_a_hold_by_time_says_when_it_ends_and_one_by_the_margin_ends_by_no_time() -> None:
