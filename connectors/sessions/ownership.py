@@ -1,4 +1,4 @@
-"""The collector of ownership in one cluster: broker registrations, and the bundles of topics."""
+"""The collector of ownership in one cluster: broker registrations, the leader, and the bundles of topics."""
 
 import math
 import re
@@ -23,10 +23,12 @@ from policies.observations import Outcome, Reading
 from policies.sessions.readings import (
     BROKERS,
     EXTENSIBLE_LOAD_MANAGER,
+    LEADER,
     MAX_NAME,
     NAMESPACES,
     NodeKind,
     OwnedNode,
+    Ownership,
     Ownerships,
 )
 from policies.wire import MAX_RECORD_BYTES
@@ -186,7 +188,7 @@ _log = structlog.get_logger(__name__)
 
 
 class OwnershipCollector(Collector):
-    """Reads two trees periodically, and publishes each as a whole when it has changed or is due.
+    """Reads two trees and the leader periodically, and publishes each as a whole when it has changed or is due.
 
     It asks `admin` for ownership if the brokers' load manager keeps none in ZooKeeper.
     """
@@ -215,7 +217,7 @@ class OwnershipCollector(Collector):
         self._rechecked_at = clock()
 
     def _poll(self) -> None:
-        """Read both trees, and publish those that have changed or are due."""
+        """Read both trees and the leader, and publish what has changed or is due."""
         started, began_at = time.monotonic(), self._clock()
         if began_at - self._rechecked_at >= RECHECK_SECONDS:
             self._rechecked_at = began_at
@@ -224,12 +226,15 @@ class OwnershipCollector(Collector):
         try:
             reader = self._session.reader(lambda: self._left_seconds(started))
         except ZOOKEEPER_READ_ERRORS.expected as error:
-            self._publish_due([self._tree_failure(tree, error) for tree in self._trees], began_at)
+            failures = [self._tree_failure(tree, error) for tree in self._trees]
+            self._publish_due([*failures, self._leader_failure(error)], began_at)
         else:
             registered = self._read_tree(self._registrations, reader)
             self._publish_due(registered, began_at)
             began_at = self._clock()
             self._publish_due(self._read_bundles(registered, reader), began_at)
+            began_at = self._clock()
+            self._publish_due([self._read_leader(reader)], began_at)
 
     def _left_seconds(self, started: float) -> float:
         return 0.0 if self._stop.is_set() else started + READING_SECONDS - time.monotonic()
@@ -255,15 +260,31 @@ class OwnershipCollector(Collector):
         tenants = sorted({"/".join(node.path.split("/")[:3]) for node in reading.nodes})
         return list(split_reading(self._cluster, NAMESPACES, reading.nodes, tenants))
 
+    def _read_leader(self, reader: Reader) -> Ownership:
+        try:
+            answer = reader.read(reader.client.get_async, LEADER)
+        except ZOOKEEPER_READ_ERRORS.expected as error:
+            return self._leader_failure(error)
+        if answer is None:
+            return Ownership(cluster=self._cluster, path=LEADER, kind=NodeKind.LEADER, exists=False)
+        node = parse_node(LEADER, NodeKind.LEADER, *answer)
+        return Ownership(cluster=self._cluster, **node.model_dump())
+
     def _tree_failure(self, tree: OwnedNodes, error: BaseException) -> Ownerships:
         return Ownerships(cluster=self._cluster, tree=tree.root, **ZOOKEEPER_READ_ERRORS.failure(error))
 
-    def _publish_due(self, readings: Sequence[Ownerships], fetched_at: float) -> None:
+    def _leader_failure(self, error: BaseException) -> Ownership:
+        return Ownership(
+            cluster=self._cluster, path=LEADER, kind=NodeKind.LEADER, **ZOOKEEPER_READ_ERRORS.failure(error)
+        )
+
+    def _publish_due(self, readings: Sequence[Ownership | Ownerships], fetched_at: float) -> None:
         if self._stop.is_set():
             return  # the readings were interrupted
         for reading in readings:
             self._metrics.polls.labels(self._cluster, reading.outcome.value).inc()
-            self._changed.publish_if_due(reading.tree, reading, fetched_at=fetched_at)
+            key = reading.tree if isinstance(reading, Ownerships) else reading.path
+            self._changed.publish_if_due(key, reading, fetched_at=fetched_at)
 
 
 def split_reading(cluster: str, tree: str, nodes: Sequence[OwnedNode], branches: Sequence[str]) -> Iterator[Ownerships]:

@@ -24,7 +24,7 @@ from connectors.zookeeper.server_admin import AdminServer
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.observations import Outcome, Reading
-from policies.sessions.readings import NodeKind, Ownerships, SessionState, ZkSession
+from policies.sessions.readings import LEADER, NodeKind, Ownership, Ownerships, SessionState, ZkSession
 from tests.system.processes import freeze
 from tests.system.tcp_proxy import TcpProxy
 from tests.system.waiting import DEADLINE_SECONDS, eventually
@@ -331,7 +331,6 @@ class Owners:
     def poll(self) -> dict[str, Ownerships]:
         self.readings.clear()
         self._collector.poll_once()
-        assert all(isinstance(reading, Ownerships) for reading in self.readings)
         return {reading.tree: reading for reading in self.readings if isinstance(reading, Ownerships)}
 
 
@@ -352,9 +351,12 @@ class TestOwnership:
             session = f"0x{register(client):x}"
             bundle = "/namespace/public/default/0x00000000_0x40000000"
             client.create(bundle, BUNDLE, ephemeral=True, makepath=True)
+            client.create(LEADER, b'{"serviceUrl":"http://b1:8080"}', ephemeral=True)
             client.create("/namespace/old/cluster/ns/0x00000000_0xffffffff", b"?", makepath=True)
             readings = owners.poll()
             brokers, bundles = readings["/loadbalance/brokers"], readings["/namespace"]
+            (leader,) = (each for each in owners.readings if isinstance(each, Ownership))
+            assert (leader.path, leader.exists, leader.owner_member, leader.session) == (LEADER, True, MEMBER, session)
             assert [(each.path, each.owner_member, each.session) for each in brokers.nodes] == [
                 (REGISTRATION, MEMBER, session)
             ]
