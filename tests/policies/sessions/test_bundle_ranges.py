@@ -14,7 +14,7 @@ def path(low: int, high: int, namespace: str = NS) -> str:
     return f"{namespace}/0x{low:08x}_0x{high:08x}"
 
 
-PARENT, LEFT, RIGHT = path(0, 8), path(0, 4), path(4, 8)
+PARENT, LEFT, RIGHT = path(8, 16), path(8, 12), path(12, 16)
 
 
 def record(name: str, *, exists: bool = True, changed_ms: int = 0) -> NodeRecord:
@@ -26,19 +26,20 @@ def record(name: str, *, exists: bool = True, changed_ms: int = 0) -> NodeRecord
     [
         ([], (False, False)),
         ([record(LEFT), record(RIGHT)], (True, True)),
-        ([record(path(0, 16))], (True, True)),
+        ([record(path(0, 32))], (True, True)),
         ([record(LEFT)], (True, False)),
-        ([record(path(8, 16))], (False, False)),
-        ([record(path(0, 8, "/namespace/t/other"))], (False, False)),
+        ([record(path(16, 24))], (False, False)),
+        ([record(path(8, 16, "/namespace/t/other"))], (False, False)),
         ([record(LEFT, exists=False, changed_ms=60), record(RIGHT, exists=False, changed_ms=60)], (True, True)),
         ([record(LEFT, exists=False, changed_ms=40), record(RIGHT, exists=False, changed_ms=40)], (False, False)),
         ([record(f"{NS}/leader")], (False, False)),
-        ([record(path(4, 12), exists=False, changed_ms=40), record(path(10, 16))], (False, False)),
+        ([record(path(12, 20), exists=False, changed_ms=40), record(path(16, 24))], (False, False)),
+        ([record(path(4, 12), exists=False, changed_ms=40), record(path(0, 8))], (False, False)),
     ],
     ids=[
         "alone", "split", "merged", "half of it has an owner", "a neighbour", "another namespace",
         "split, and then its owner lost all", "gone before", "a name that is no range",
-        "a neighbour of one that was gone before",
+        "a neighbour of one that was gone before", "one on the other side",
     ],
 )  # fmt: skip
 def test_which_absent_bundles_are_replaced(others: list[NodeRecord], expected: tuple[bool, bool]) -> None:
@@ -104,9 +105,9 @@ def test_a_broker_that_split_a_bundle_and_lost_its_session_owns_the_children_aga
 
 
 def test_a_range_that_nobody_covers_is_an_orphan() -> None:
-    run = healthy().see(tree(1, node("b1", "0xb1", PARENT), node("b2", "0xb2", path(8, 16))))
+    run = healthy().see(tree(1, node("b1", "0xb1", PARENT), node("b2", "0xb2", path(16, 24))))
     for second in range(5, 100, 5):
-        run.see(tree(second, node("b2", "0xb2", path(8, 16))), session(second, "b1", "connected", "0xb1"))
+        run.see(tree(second, node("b2", "0xb2", path(16, 24))), session(second, "b1", "connected", "0xb1"))
     assert [subject for _, subject, status in run.said("orphan-bundle") if status == "firing"] == [
         PARENT.removeprefix("/namespace/")
     ]

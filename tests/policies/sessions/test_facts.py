@@ -56,6 +56,9 @@ def test_load_data_is_published_by_a_registration_of_the_present_session_or_by_w
     assert not joined(*back, registered(21, "b1", "0xb1"), until=30).members["b1"].has_published
     assert joined(*back, registered(21, "b1", "0xnew"), until=30).members["b1"].has_published
     assert joined(*back, recovery(21, "b1", "republish-load-data"), until=30).members["b1"].has_published
+    nameless = [session(0, "b1", "connected"), session(10, "b1", "expired"), session(20, "b1", "connected")]
+    unknown = owned(21, "b1", None, "/loadbalance/brokers/b1")
+    assert not joined(*nameless, unknown, until=30).members["b1"].has_published, "neither session is known"
 
 
 def test_a_bundle_is_an_orphan_when_its_owner_is_settled_and_does_not_come_for_it() -> None:

@@ -7,12 +7,12 @@ import pytest
 
 from policies.observations import Observation
 from policies.sessions import fold
-from policies.sessions.decisions import OwnershipReason, OwnershipVerdict
+from policies.sessions.decisions import OwnershipReason, OwnershipVerdict, SessionStatus
 from policies.sessions.fleet import is_relapsing
 from policies.sessions.fold import ClusterState
 from policies.sessions.readings import registration_path
 from policies.sessions.settings import SessionsSettings
-from policies.sessions.state import Claim, LastPublishedRuling, SessionsState, SourceRecord
+from policies.sessions.state import SESSIONS, Claim, LastPublishedRuling, SessionsState, SourceRecord
 from policies.units import to_millis
 from tests.cases import for_each
 from tests.policies.sessions.course import BUNDLE, absent, at, health, node, owned, recovery, session, tree
@@ -172,6 +172,30 @@ def test_a_failure_that_two_collectors_saw_is_one() -> None:
     for seen, is_in_turn in zip([failures[0], tree(9), *failures[1:]], [False, False, False, True], strict=True):
         cluster.fold([seen], to_millis(at(12)))
         assert is_relapsing(cluster.sources["/namespace"]) is is_in_turn
+
+
+@for_each(("seconds", "since"), [(300, 0), (300.001, 300.001)])
+def test_readings_of_a_source_are_without_a_gap_while_they_are_valid(seconds: float, since: float) -> None:
+    cluster = folded(tree(0), tree(seconds), until=400)
+    assert cluster.sources["/namespace"].since_ms == to_millis(at(since))
+
+
+def test_a_reading_that_is_delivered_again_is_not_a_second_one() -> None:
+    """Two readings would show that the session was not closed."""
+    once = session(10, "b1", "connected", "0xb1")
+    cluster = folded(session(0, "b1", "closed", "0xb1"), once)
+    cluster.fold([once], to_millis(at(60)))
+    track = cluster.members["b1"].track
+    assert track is not None
+    assert track.status is SessionStatus.CLOSED
+
+
+@for_each(("name", "is_unread"), [(SESSIONS, True), ("/namespace", False)])
+def test_a_failure_of_the_sessions_counts_until_they_are_read_and_that_of_a_tree_for_its_validity(
+    name: str, is_unread: bool
+) -> None:
+    source = SourceRecord(name, failed_ms=1000)
+    assert source.was_unread(since_ms=10**6, lost_ms=10**6 + 10**5, validity_ms=300_000) is is_unread
 
 
 @pytest.mark.parametrize(("recovered_ms", "is_unread"), [(999, True), (1000, False), (1001, False)])

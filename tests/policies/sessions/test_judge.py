@@ -96,6 +96,16 @@ def test_of_a_member_without_a_session_only_what_others_own_is_ruled_on() -> Non
     }  # fmt: skip
 
 
+@for_each(("losses", "expected"), [(6, "gone unreachable"), (7, "hold unsettled")])
+def test_a_process_that_dies_and_starts_again_and_again_is_not_given_up_each_time(losses: int, expected: str) -> None:
+    readings = connected("b1", "b2")
+    for number in range(losses):
+        readings += [*expired("b1", seconds=10 + 4 * number), *connected("b1", seconds=12 + 4 * number)]
+    dead = [health(50, "b1", "unreachable"), health(51, "b1", "unreachable")]
+    facts = joined(*readings[:-1], *dead, until=52)
+    assert orders(judge(facts)[0])["b1"] == expected
+
+
 @for_each(("read_s", "reason"), [((10, 11.9), "reconnect_exhausted"), ((10,), "confirming")])
 def test_a_member_that_failed_often_is_given_up_on_two_readings_of_its_loss(
     read_s: tuple[float, ...], reason: str

@@ -6,7 +6,7 @@ import pytest
 
 from policies.observations import Observation
 from tests.cases import for_each
-from tests.policies.sessions.course import CLUSTER, Run, health, node, session, tree
+from tests.policies.sessions.course import CLUSTER, Run, at, health, node, session, tree
 from tests.policies.sessions.world import World
 
 BROKERS = "/loadbalance/brokers"
@@ -53,6 +53,12 @@ def test_a_dead_member_is_named_with_the_node_to_delete_and_comes_back() -> None
     ]  # fmt: skip
     run.together(registrations(310, "b0", "b1", ephemeral=True))
     assert run.firing() == set()
+
+
+def test_a_member_about_whose_process_collectors_contradict_each_other_is_not_dead() -> None:
+    run = watch(Run(), lambda _, second: second >= 300 or second % 30 == 0, "b0", until=520)
+    assert [what for _, what in run.told("b0")] == ["gone unreachable"]
+    assert run.sessions[0].decided_at >= at(300 + 180), "its health agreed for `settle`"
 
 
 def test_without_watched_health_the_alert_says_that_nothing_shows_whether_the_member_lives() -> None:

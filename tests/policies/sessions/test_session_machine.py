@@ -209,6 +209,23 @@ def test_a_process_has_started_when_it_answers_after_it_refused() -> None:
     assert [asked(*refused).started_ms, asked(*refused, health(3, "b1")).started_ms] == [NEVER, to_millis(at(3))]
 
 
+@for_each(
+    ("before", "recovered_s"),
+    [
+        ((), None),
+        ((health(1, "b1"),), None),
+        ((health(1, "b1", healthy=False),), 2),
+        ((health(1, "b1", "timeout"),), 2),
+    ],
+    ids=["never asked before", "healthy before", "unwell before", "silent before"],
+)  # fmt: skip
+def test_a_process_has_recovered_when_it_is_healthy_after_an_answer_in_which_it_was_not(
+    before: tuple[Observation, ...], recovered_s: float | None
+) -> None:
+    recovered_ms = NEVER if recovered_s is None else to_millis(at(recovered_s))
+    assert asked(*before, health(2, "b1"), health(3, "b1")).recovered_ms == recovered_ms
+
+
 def test_after_a_gap_it_counts_as_unlisted_from_now_on() -> None:
     assert asked(health(5, "b1", listed=False), health(305, "b1", listed=False)).unlisted_ms == to_millis(at(5))
     assert asked(health(5, "b1", listed=False), health(306, "b1", listed=False)).unlisted_ms == to_millis(at(306))
