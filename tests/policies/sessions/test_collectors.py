@@ -284,17 +284,6 @@ def test_a_process_that_stays_dead_after_that_is_gone_once_it_is_settled() -> No
     assert ("session-flapping", "b1") not in world.run.firing()
 
 
-FLEET = tuple(f"b{n:02}" for n in range(40))
-
-
-@pytest.mark.parametrize("left", [3, 0])
-def test_an_alert_about_many_ends_when_few_are_left(left: int) -> None:
-    world = World(*FLEET).until(20).lose(*FLEET[:11]).until(40).back(*FLEET[left:11]).until(50)
-    (ended,) = (a for a in world.run.alerts if a.alert == "session-lost" and a.status == "resolved")
-    assert ended.summary == "session-lost of messaging is no longer reported"
-    assert len([key for key in world.run.firing() if key[0] == "session-lost"]) == left
-
-
 def test_losses_beyond_those_that_are_remembered_are_counted_as_at_least_so_many() -> None:
     run = Run().together(*[session(0, name, "connected", f"0x{name}") for name in ("b1", "b2", "b3", "b4")])
     for number in range(20):

@@ -60,10 +60,6 @@ def test_the_node_of_the_old_session_is_waited_for_so_long_and_no_longer() -> No
     assert (late.verdict, late.reason) == (OwnershipVerdict.UNLOAD, OwnershipReason.OLD_SESSION_PERSISTS)
 
 
-def test_a_node_deleted_while_waited_for_is_owned_again() -> None:
-    assert rule_b1(ABSENT, PIP57, 1).verdict is OwnershipVerdict.RE_OWN
-
-
 def test_current_rules_replace_the_node_by_its_version() -> None:
     assert rule_b1(MINE_OLD, CURRENT).expected_version == 3
     assert rule_b1(ABSENT, CURRENT).expected_version is None

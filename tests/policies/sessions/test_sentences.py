@@ -149,15 +149,6 @@ def test_a_process_that_failed_too_often_has_not_reconnected_since_its_own_start
     assert said.startswith("Broker b1 has not reconnected in 43 s and 3 failed attempts")
 
 
-def test_a_restart_that_waits_for_the_budget_names_the_member_that_is_restarted() -> None:
-    world = World(*TEN, zombie_after="30s").until(20)
-    world.brokers["b1"].registered = False
-    world.until(80).brokers["b2"].registered = False
-    world.until(200)
-    said = explained(world.run, "shutdown_budget")[-1]
-    assert re.search(r"for 30 s: restart it as soon as .* \(1 member at a time; b1 since 08:00:\d\d is not back", said)
-
-
 def test_a_flapping_member_s_bundles_are_not_cleaned_up_until_it_is_stable() -> None:
     run = Run().together(*[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3", "b4")])
     for second in range(10, 90, 10):
@@ -210,16 +201,6 @@ def test_without_any_reading_of_bundles_their_number_is_unknown() -> None:
     known.see(session(10, "b1", "expired", "0xb1"), session(20, "b1", "connected", "0xnew"))
     assert known.sessions[-1].bundle_count == 0
     assert "it owned 0 bundles" in known.sessions[-1].explanation
-
-
-def test_an_unreadable_node_s_sentence_says_what_could_not_be_read() -> None:
-    run = Run().together(session(0, "b1", "connected", "0xb1"), session(0, "b2", "connected", "0xb2"))
-    run.see(owned(1, "b1", "0xb1"), session(10, "b1", "expired", "0xb1"), session(20, "b1", "connected", "0xnew"))
-    run.see(registered(20, "b1", "0xnew"), owned(21, None, "0xnew", BUNDLE))
-    assert run.bundles[-1].explanation == (
-        "b1 must wait and read it again after 100 ms: bundle t/ns/0x00000000_0x40000000 has a node whose owner or "
-        "session cannot be read: its node names an unknown member, session 0xnew."
-    )
 
 
 def test_a_member_that_cannot_reconnect_is_not_shut_down_while_zookeeper_cannot_be_read() -> None:
