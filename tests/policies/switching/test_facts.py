@@ -144,12 +144,13 @@ def test_an_agent_that_does_not_report_its_client_is_not_back_where_a_cluster_wa
     assert world.work().is_at(S.ROLLED_BACK)
 
 
-def test_brokers_are_not_sent_back_to_a_cluster_that_was_not_read_for_an_hour() -> None:
+def test_brokers_are_not_sent_back_to_a_cluster_that_was_not_read_for_twice_ack_timeout() -> None:
     world = World().to(S.HOLD)
     world.clusters["old"].advance(2)
     world.later().tell(world.cluster_event("old"))
     world.goes_on_reporting = False
-    world.later(HOUR_MS).tell(world.members_event(), *(world.broker_event(b) for b in world.brokers))
+    world.later(2 * world.limits.ack_timeout_ms)
+    world.tell(world.members_event(), *(world.broker_event(b) for b in world.brokers))
     world.tell(world.cluster_event("new"), command("rollback", "r", attribution_only=False))
     assert world.state.active() == "new"
     assert "the id generator of old was not read just now" in world.switch.blocked

@@ -105,7 +105,8 @@ def test_a_cluster_that_nobody_is_at_any_more_counts_for_what_it_gave() -> None:
     world.tell(world.cluster_event("new"), world.broker_event("b1", failed=True, epoch=world.switch.epoch))
     world.raise_ids()
     assert world.is_at(S.REJECTED)
-    world.clusters["third"].hob = 3
+    world.clusters["new"].advance(8)
+    world.clusters["third"].hob = 8
     read(world)
     world.tell(*(world.follow(b) for b in world.brokers))
     assert start(world, "third") == []

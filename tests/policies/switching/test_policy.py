@@ -367,6 +367,16 @@ def test_without_a_valid_lease_nothing_is_ordered_and_with_one_it_goes_on() -> N
     assert world.is_at(SwitchStage.HOLD)
 
 
+def test_a_lease_that_is_renewed_at_the_instant_of_its_end_repeats_open_orders() -> None:
+    world = World().to(SwitchStage.BUILD)
+    ordered = {order.op for order in world.orders}
+    assert world.state.lease is not None
+    world.state = replace(world.state, lease=replace(world.state.lease, valid_until_ms=world.now_ms))
+    world.orders.clear()
+    world.tell(world.lease_event(1))
+    assert {order.op for order in world.orders} == ordered
+
+
 def test_a_late_answer_to_an_earlier_order_is_not_taken_for_the_present_one() -> None:
     world = World().to(SwitchStage.BUILD)
     task = world.task("/c1")

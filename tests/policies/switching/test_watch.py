@@ -267,6 +267,7 @@ def test_a_list_of_brokers_that_cannot_be_read_permits_nothing_and_is_an_alert()
     [refused] = world.tell(command("cleanup", "c"))
     way = "it is not known which brokers are alive; to go on: start the brokers' agents, or `end`"
     assert (refused.code, refused.sentence) == (RejectCode.BROKERS_BEHIND, way)
+    assert world.records()[-1].brokers.live is None
     world.later(60_000)
     world.step()
     assert [a.reason for a in firing(world, AWAITED)] == ["no_live_broker"]

@@ -59,6 +59,14 @@ def test_a_copy_that_differs_is_not_built(difference: dict[str, Any]) -> None:
     assert SwitchReason.COPY_DIFFERS in [s.reason for s in world.said]
 
 
+def test_an_earlier_copy_of_ours_that_still_differs_leaves_the_ledger_in_the_source() -> None:
+    world = World().to(S.BUILD)
+    source = world.facts("old", world.refs["/c1"].ledger_id)
+    copy = replace(source, provenance="id-of-old", length_bytes=9)
+    [said, *_] = tell_of(world, "/c1", LedgerOutcome.EXISTS, source=source, target=copy)
+    assert (world.task("/c1").stage, said.reason) == (L.BUILD_FAILED, SwitchReason.OURS_PARTIAL)
+
+
 @pytest.mark.parametrize(("stage", "outcome"), [(S.BUILD, LedgerOutcome.COPIED), (S.PROMOTE, LedgerOutcome.PROMOTED)])
 def test_a_decision_names_what_earlier_tries_did(stage: SwitchStage, outcome: LedgerOutcome) -> None:
     world = World().to(stage)
@@ -114,8 +122,8 @@ def test_a_promotion_that_the_executor_gives_up_is_deferred(outcome: LedgerOutco
 def test_a_deletion_that_keeps_failing_is_a_failure() -> None:
     world = World().to(S.CLEANUP)
     world.work(SwitchVerdict.TAKE_INVENTORY)
-    for _ in range(3):
-        tell_of(world, "/c1", LedgerOutcome.FAILED)
+    said = [tell_of(world, "/c1", LedgerOutcome.FAILED)[0] for _ in range(3)]
+    assert said[-1].sentence.endswith("3 tries failed")
     assert (world.task("/c1").stage, world.task("/c1").awaiting) == (L.DELETE_INTENT, SwitchAction.GIVEN_UP)
     world.work()
     assert world.is_at(S.DONE_WITH_FAILURES)
