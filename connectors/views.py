@@ -144,7 +144,7 @@ class LoopSnapshot:
     stale: Mapping[Watched, bool] = field(default_factory=dict)
     """Whether a successor of a heartbeat or decision is overdue, where there is one."""
     unwatched: frozenset[Watched] = frozenset()
-    """What has a stale heartbeat."""
+    """The policies and clusters whose heartbeat is stale."""
     details: Mapping[Watched, PolicyDetail] = field(default_factory=dict)
     """The sections of the status page."""
     decisions: Mapping[Watched, Sequence[Decision]] = field(default_factory=dict)

@@ -71,7 +71,8 @@ def _parse_record(line: bytes) -> Record | None:
         return None
 
 
-# What was in force over time in a replay, by subject, or where two replays differ. Pure.
+# Shows the decisions that were in force over time in a replay, by subject, or the times at which two replays differ.
+# Pure.
 
 SETTINGS, AGAINST = "settings", "against"
 _INSTANT = timedelta(milliseconds=1)

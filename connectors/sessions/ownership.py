@@ -217,7 +217,7 @@ class OwnershipCollector(Collector):
         self._rechecked_at = clock()
 
     def _poll(self) -> None:
-        """Read both trees and the leader, and publish what has changed or is due."""
+        """Read both trees and the leader, and publish the readings that have changed or are due."""
         started, began_at = time.monotonic(), self._clock()
         if began_at - self._rechecked_at >= RECHECK_SECONDS:
             self._rechecked_at = began_at

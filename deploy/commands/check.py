@@ -30,7 +30,7 @@ from streaming.settings import is_loopback
 
 
 def effective_settings(settings: Settings) -> str:
-    """Return all settings as YAML, with defaults, null for what is off, and with secrets masked.
+    """Return all settings as YAML: with defaults, with null for a setting that is off, and with secrets masked.
 
     Below each policy's `clusters`, every watched cluster has its whole block. If the settings name no cluster, each
     override has its whole block instead.

@@ -43,7 +43,7 @@ OnLine = Callable[[str], None]
 class _Jar(NamedTuple):
     group: str
     path: str
-    """In the repository."""
+    """Its path in the repository."""
     sha256: str
 
     @property

@@ -256,7 +256,7 @@ def _end_without(kafka: EmbeddedKafka, terminal: Terminal, stop: threading.Event
 def _run_until_renewed(
     load: Callable[[], Settings], first: Settings, terminal: Terminal, sessions: SparkSessions
 ) -> bool:
-    """Run the loop until a signal arrives or a renewal replaces the process; return whether to start anew."""
+    """Run the loop until a signal arrives, or a renewal ends it; return whether the process must start anew."""
 
     def run(renewal: Renewal) -> None:
         stop = stop_on_signals()

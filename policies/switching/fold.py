@@ -164,7 +164,7 @@ def _find_foreign_directive(state: SwitchingState, seen: SwitchRegistry) -> Dire
 
 
 def _fold_cluster(state: SwitchingState, seen: SwitchCluster, at_ms: int) -> "_Folded":
-    """Keep the cluster as last read. Of an impostor keep its name only.
+    """Keep the cluster as last read; keep only the name of an impostor.
 
     The state is None if the reading is no newer than the last one. The snapshot is dated by the reading's beginning.
     """
