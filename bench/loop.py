@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from connectors.kafka.admin import create_topics
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import ensure_jars, spark_group

@@ -31,9 +31,9 @@ from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.collection import PollMetrics, Probe, ProbeResult, rank, whole_line
 from connectors.component import Component
 from connectors.http.access import require_free_port
+from connectors.kafka.admin import LOOP as LOOP_KAFKA
+from connectors.kafka.admin import loop_probes
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.probes import LOOP as LOOP_KAFKA
-from connectors.kafka.probes import loop_probes
 from connectors.kafka.topics import RUN_PARTS, TopicSettings, rights_of
 from connectors.partitions.membership import describe_loops, find_deciders
 from connectors.policy_io import CollectorContext, ProbeContext

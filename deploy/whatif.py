@@ -16,8 +16,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from connectors.kafka.history import read_history
-from connectors.kafka.tail import Record
+from connectors.kafka.tail import Record, read_history
 from deploy.console.terminal import SafeConsole
 from deploy.settings.application import Settings
 from policies.decisions import Alert, AlertStatus, Decision

@@ -5,23 +5,19 @@ and quotas) and Spark (the query) each get an equivalent configuration.
 """
 
 import binascii
-import logging
 import re
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from confluent_kafka import KafkaException
-from kafka.errors import SaslAuthenticationFailedError
 from pydantic import Field, SecretStr
 
 from connectors.component import load_named
 from connectors.http.tls import Tls
 from connectors.kafka import properties as client_properties
-from connectors.kafka.tokens import TokenSource, fetch_by_credentials, fetch_from_provider
+from connectors.kafka.clients import TokenSource, fetch_by_credentials, fetch_from_provider
 from connectors.redaction import RedactedBlock, read_text, secret
 from policies.units import PositiveDuration, UserError, parse_duration
 
@@ -289,61 +285,6 @@ def _jaas(module: str, **options: str | None) -> str:
         f' {name}="{value.translate(_JAAS_ESCAPES)}"' for name, value in options.items() if value is not None
     )
     return f"{_JAVA_SECURITY}.{module} required{given};"
-
-
-# Makes confluent-kafka's clients, explains their errors, and limits librdkafka's messages in our log.
-
-REPEAT_SECONDS = 60.0
-
-Client = TypeVar("Client")
-
-_CLIENT = re.compile(r"\[[^\]]*\] \[thrd:[^\]]*\]: ")
-_VARYING = re.compile(r", \d+ identical error\(s\) suppressed|\d+")
-
-
-class RepeatFilter(logging.Filter):
-    """Passes a message once in `REPEAT_SECONDS`; messages that differ only in numbers and clients count as one.
-
-    librdkafka reports each failed connection of each client: with a wrong certificate that is 20 messages a second, and
-    of a broker that died a process with five clients logged ten, between which its end was hard to find.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
-        self._clock = clock
-        self._passed_at: dict[str, float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the message passes."""
-        record.msg, record.args = _CLIENT.sub("", record.getMessage()), ()
-        kind, now = _VARYING.sub("", record.msg), self._clock()
-        if now - self._passed_at.get(kind, -REPEAT_SECONDS) < REPEAT_SECONDS:
-            return False
-        self._passed_at = {known: at for known, at in self._passed_at.items() if now - at < REPEAT_SECONDS}
-        self._passed_at[kind] = now
-        return True
-
-
-LOGGER = logging.getLogger("headgate.librdkafka")
-"""The `logger` argument of confluent-kafka's clients."""
-
-LOGGER.addFilter(RepeatFilter())
-
-
-def build_client(kind: Callable[..., Client], options: Mapping[str, Any]) -> Client:
-    """Make a confluent-kafka client that logs to our log.
-
-    Raises UserError if the options, or the files that they name, cannot be used, or there is no token.
-    """
-    tokens = options.get("oauth_cb")
-    try:
-        if isinstance(tokens, TokenSource):
-            tokens.renew_if_due()  # its failure names the cause; the client would only wait ten seconds for a token
-        return kind(options, logger=LOGGER)
-    except SaslAuthenticationFailedError as error:
-        raise UserError(f"kafka.sasl: {error.args[0]}.") from None
-    except KafkaException as error:
-        raise UserError(f"kafka: {error.args[0].str()}.") from None
 
 
 class WatchedKafka(KafkaConnection):

@@ -12,7 +12,8 @@ import structlog
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from connectors.kafka.connection import KafkaConnection, build_client
+from connectors.kafka.clients import build_client
+from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topics import HEADERS
 from policies.observations import Reading
 from policies.wire import observation_event

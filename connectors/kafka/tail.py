@@ -1,22 +1,26 @@
-"""Follows topics from a point in their past, and survives failures of brokers.
+"""Reads topics: follows them from a point in their past, through failures of brokers, or returns their past records.
 
 There is no consumer group: every consumer reads all partitions and keeps its own position.
 """
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from threading import Event
 from typing import Any, NamedTuple
 
 import structlog
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from connectors.kafka.connection import KafkaConnection, build_client
+from connectors.collection import Kind
+from connectors.kafka.admin import reach
+from connectors.kafka.clients import build_client
+from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topics import encoded
 from policies.units import UserError, millis_of, to_millis
+from policies.wire import BadRecordError, EventReader
 
 PATIENCE_SECONDS = 15.0
 """How long `read_past` waits for the next record."""
@@ -28,6 +32,8 @@ _RETRY_REFRESH_SECONDS = 1.0
 _STUCK_SECONDS = 10.0
 """The interval between two checks for stuck partitions. A consumer that advances meanwhile is slow, not stuck."""
 _REQUEST_SECONDS = 2.0
+_TIMES_DIFFER = timedelta(minutes=1)
+"""A history begins so much earlier: its first instant is later by the time that connecting takes."""
 
 _log = structlog.get_logger(__name__)
 
@@ -327,6 +333,44 @@ def read_past(tail: Tail, stop: Event | None = None, *, patience_seconds: float 
             give_up_at = time.monotonic() + patience_seconds
         elif time.monotonic() > give_up_at:
             raise UserError(f"kafka: {tail.problem or tail.backlog}")
+
+
+def read_history(connection: KafkaConnection, topics: Sequence[str], since: datetime, to: datetime) -> Iterator[Record]:
+    """Yield the records appended from `since` up to `to`, by append time.
+
+    Raises UserError if the cluster does not answer, or a topic does not exist.
+    """
+    reach(connection)
+    history = max(timedelta(0), datetime.now(UTC) - since) + _TIMES_DIFFER
+    with Tail(connection, dict.fromkeys(topics, history), "headgate-replay", until=to) as tail:
+        first_ms, end_ms = to_millis(since), to_millis(to)
+        found = [record for record in read_past(tail) if first_ms <= record.appended_ms < end_ms]
+        if tail.missing:
+            raise UserError(f"{tail.missing[0]}: Kafka has no such topic")
+    yield from sorted(found, key=lambda each: (each.appended_ms, each.topic, each.partition, each.offset))
+
+
+def last_readings(
+    connection: KafkaConnection, topic: str, kind: type[Kind], history: timedelta, stop: Event
+) -> list[Kind]:
+    """Return the last reading of each subject from before this start; fewer, or none, if Kafka does not answer.
+
+    A collector that learns of things only by seeing them starts from these readings, so a restart forgets nothing.
+    `history` is the maximum age of a reading; `stop` ends the read early.
+    """
+    last: dict[str, Kind] = {}
+    reader = EventReader((kind,))
+    try:
+        with Tail(connection, {topic: history}, "headgate-recall") as tail:
+            for record in read_past(tail, stop):
+                try:
+                    reading = reader.read(record.value or b"").data
+                except BadRecordError:
+                    continue  # another kind, or a record that the query publishes as a dead letter
+                last[reading.subject()] = reading
+    except UserError as error:
+        _log.warning("readings from before this start are incomplete", topic=topic, detail=str(error))
+    return list(last.values())
 
 
 def _options(client_id: str) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from prometheus_client import CollectorRegistry, Gauge
 
-from connectors.kafka.connection import KafkaConnection, build_client
+from connectors.kafka.clients import build_client
+from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topics import TopicSettings
 from connectors.partitions.settings import PartitionSettings
 from policies.units import UserError

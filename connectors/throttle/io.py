@@ -13,10 +13,10 @@ import connectors.kafka.log_dirs
 from connectors.actuation.actuator import Actuator
 from connectors.collection import Probe, ProbeResult, whole_line
 from connectors.component import Component
+from connectors.kafka.admin import cluster_acl, cluster_operations, principal_of
 from connectors.kafka.cluster_client import ClusterClient, detail_of, outcome_of
 from connectors.kafka.connection import KafkaConnection, WatchedKafka
 from connectors.kafka.log_dirs import LogDirsCollector, log_dirs_reading
-from connectors.kafka.probes import cluster_acl, cluster_operations, principal_of
 from connectors.kafka.quotas import FAILURES, QuotaClient
 from connectors.policy_io import ActuatorContext, CollectorContext, ProbeContext
 from connectors.registration import ClusterSources

@@ -10,8 +10,8 @@ from deploy.console.shell import complete_commands
 from policies.units import counted
 
 if TYPE_CHECKING:
+    from connectors.kafka.admin import TopicReport
     from connectors.kafka.connection import KafkaConnection
-    from connectors.kafka.topic_admin import TopicReport
 
 
 topics_app = typer.Typer(help="Create and check the loop's own Kafka topics.", no_args_is_help=True)
@@ -20,7 +20,7 @@ topics_app = typer.Typer(help="Create and check the loop's own Kafka topics.", n
 @topics_app.command("create", epilog=show_examples("topics create"))
 def topics_create(settings: SettingsFile = None) -> None:
     """Create the topics that are missing. Existing topics are never changed."""
-    from connectors.kafka.topic_admin import create_topics, find_single_copies
+    from connectors.kafka.admin import create_topics, find_single_copies
 
     given = load_asked(settings)
     report = create_topics(given.loop_kafka(), given.topics)
@@ -39,7 +39,7 @@ def topics_create(settings: SettingsFile = None) -> None:
 @topics_app.command("check", epilog=show_examples("topics check"))
 def topics_check(settings: SettingsFile = None) -> None:
     """Compare the topics with what the loop needs. The exit status is 1 if they differ."""
-    from connectors.kafka.topic_admin import check_topics
+    from connectors.kafka.admin import check_topics
 
     given = load_asked(settings)
     report = check_topics(given.loop_kafka(), given.topics)

@@ -18,9 +18,9 @@ from rich.text import Text
 
 from connectors.decided import DecisionsInForce
 from connectors.exporter.page.status import build_in_force
+from connectors.kafka.admin import reach
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Tail, read_past
-from connectors.kafka.topic_admin import reach
 from deploy.console.terminal import SafeConsole
 from deploy.inspection.views import Audit, Explanation, alerts_view, decisions_view, explanation_view, status_view
 from deploy.settings.application import Settings

@@ -18,7 +18,7 @@ from connectors.decided import DecisionsInForce, Watched, is_stale, without_step
 from connectors.exporter.page.status import build_in_force
 from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.history import read_history
+from connectors.kafka.tail import read_history
 from deploy.console.shell import complete_commands
 from deploy.console.terminal import ALERT_STYLES
 from policies.decisions import Alert, AlertStatus, Decision

@@ -17,8 +17,8 @@ from connectors.collection import Kind, PollMetrics, ReadingHistory
 from connectors.component import Check, Component
 from connectors.exporter.exporter import VERSION, Exporter
 from connectors.exporter.page.site import StatusSite
-from connectors.kafka.history import last_readings
 from connectors.kafka.publisher import Publisher, PublisherMetrics, observations_to
+from connectors.kafka.tail import last_readings
 from connectors.partitions.membership import Group, PartitionLease
 from connectors.policy_io import ActuatorContext, CollectorContext
 from connectors.pulsar.admin import AdminApi

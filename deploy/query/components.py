@@ -17,13 +17,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from connectors.component import Component
-from connectors.decided import DecisionsInForce
+from connectors.decided import DecisionsInForce, retire_clusters
+from connectors.kafka.admin import TopicReport, check_topics
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher
-from connectors.kafka.retirement import retire_clusters
 from connectors.kafka.tail import Record, Tail, read_past
 from connectors.kafka.ticker import Ticker
-from connectors.kafka.topic_admin import TopicReport, check_topics
 from connectors.kafka.topics import TopicSettings
 from connectors.partitions.membership import Decider, describe_loops, find_deciders
 from deploy.java.jars import ensure_jars

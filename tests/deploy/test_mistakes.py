@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
-from connectors.kafka import history
-from connectors.kafka.topic_admin import reach
+from connectors.kafka import tail
+from connectors.kafka.admin import reach
 from deploy.cli import main
 from deploy.console import shell
 from deploy.inspection import commands
@@ -121,7 +121,7 @@ def headgate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capt
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("JAVA_HOME", "")
-    for room in (commands, history):
+    for room in (commands, tail):
         monkeypatch.setattr(room, "reach", partial(reach, timeout_seconds=0.5))
 
     def run(mistake: Mistake) -> tuple[int, str]:

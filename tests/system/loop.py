@@ -16,7 +16,7 @@ import yaml
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
-from connectors.kafka.topic_admin import create_topics
+from connectors.kafka.admin import create_topics
 from deploy.settings.file import load_settings
 from tests.system.processes import descendants
 from tests.system.waiting import DEADLINE_SECONDS, eventually, watched

@@ -14,7 +14,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from connectors.kafka.connection import LOGGER
+from connectors.kafka.clients import LOGGER
 from deploy.java.jvm import JvmCommand
 from deploy.settings.folders import default_cache_dir
 from policies.units import UserError

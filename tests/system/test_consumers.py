@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from connectors.kafka.admin import create_topics
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics
-from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
 from deploy.java.jvm import find_java
 from policies.wire import decision_event

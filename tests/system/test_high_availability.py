@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from connectors.kafka.admin import create_topics
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.quotas import QuotaClient
-from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
 from connectors.partitions.membership import Membership, deciders_group, describe_loops, find_deciders
 from connectors.partitions.settings import PartitionSettings

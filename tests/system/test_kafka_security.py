@@ -37,9 +37,10 @@ from confluent_kafka.cimpl import NewTopic
 from prometheus_client import CollectorRegistry
 
 from connectors.collection import PollMetrics
-from connectors.kafka.connection import LOGGER, KafkaConnection, WatchedKafka
+from connectors.kafka.admin import check_topics, create_topics
+from connectors.kafka.clients import LOGGER
+from connectors.kafka.connection import KafkaConnection, WatchedKafka
 from connectors.kafka.log_dirs import LogDirsCollector
-from connectors.kafka.topic_admin import check_topics, create_topics
 from connectors.kafka.topics import TopicSettings, rights_of
 from deploy.doctor import Result, Verdict
 from deploy.embedded.kafka import LOOPBACK, EmbeddedKafka

@@ -21,9 +21,9 @@ from prometheus_client import CollectorRegistry
 from connectors.actuation.actuator import Actuator, LoopTopics
 from connectors.isolation.groups import RacksSnapshot, RackStore, ZooKeeperRacks
 from connectors.isolation.quarantine import QuarantineMetrics, QuarantineWorker
+from connectors.kafka.admin import create_topics
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics
-from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
 from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.bookie_readings import BookieAffinity, NamespaceAffinity

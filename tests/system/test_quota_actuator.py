@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from connectors.kafka.admin import create_topics
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.quotas import QuotaClient
-from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
 from deploy.embedded.kafka import LOOPBACK, EmbeddedKafka
 from deploy.java.jars import ensure_jars

@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, Message, Producer, TopicPartition
 from prometheus_client import CollectorRegistry
 
+from connectors.kafka.admin import check_topics, create_topics
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics, observations_to
-from connectors.kafka.topic_admin import check_topics, create_topics
 from connectors.kafka.topics import TopicSettings, plan
 from policies.observations import Outcome
 from policies.throttle.readings import KafkaCluster

@@ -18,9 +18,9 @@ from kazoo.exceptions import NoNodeError
 from prometheus_client import CollectorRegistry
 
 from connectors.actuation.actuator import LoopTopics
+from connectors.kafka.admin import create_topics
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics
-from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.settings import PulsarAdmin

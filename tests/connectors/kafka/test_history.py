@@ -10,10 +10,9 @@ from typing import Any, Self
 import pytest
 from structlog.testing import capture_logs
 
-from connectors.kafka import history, tail
+from connectors.kafka import tail
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.history import last_readings, read_history
-from connectors.kafka.tail import Record
+from connectors.kafka.tail import Record, last_readings, read_history
 from policies.observations import Reading
 from policies.sessions.readings import MemberHealth, SessionState, ZkSession
 from policies.units import UserError, to_millis
@@ -59,8 +58,8 @@ def played(monkeypatch: pytest.MonkeyPatch) -> type[Played]:
     class Now(Played):
         pass
 
-    monkeypatch.setattr(history, "Tail", Now)
-    monkeypatch.setattr(history, "reach", lambda _: 1)
+    monkeypatch.setattr(tail, "Tail", Now)
+    monkeypatch.setattr(tail, "reach", lambda _: 1)
     clock = count(0, 10)
     monkeypatch.setattr(tail, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     return Now

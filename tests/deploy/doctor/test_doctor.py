@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 from connectors.collection import Probe, ProbeResult
 from connectors.exporter.http import MetricsServer
 from connectors.http.access import HttpAccess
+from connectors.kafka.admin import cluster_acl, principal_of
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.probes import cluster_acl, principal_of
 from connectors.kafka.topics import GROUP, acl_command, missing_rights, rights
 from connectors.pulsar.probes import role_of
 from deploy.commands.root import app

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from connectors.component import Component
-from connectors.kafka.topic_admin import TopicReport
+from connectors.kafka.admin import TopicReport
 from connectors.partitions.membership import PartitionLease
 from deploy.processes import stack
 from deploy.processes.parts import Process

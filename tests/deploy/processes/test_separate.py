@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from connectors.component import Component
-from connectors.kafka.topic_admin import TopicReport
+from connectors.kafka.admin import TopicReport
 from connectors.kafka.topics import TIMESTAMPS, TopicDifference
 from deploy.processes import parts, stack
 from deploy.processes.renewal import Renewal

@@ -12,8 +12,8 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from connectors.kafka.admin import TopicReport
 from connectors.kafka.tail import Record
-from connectors.kafka.topic_admin import TopicReport
 from connectors.kafka.topics import TopicSettings, differences, plan
 from connectors.partitions.membership import Decider
 from deploy.query import components

@@ -1,12 +1,16 @@
-"""OAuth 2 tokens for both Python clients: by the client credentials grant, or by a user's own function."""
+"""Makes confluent-kafka's clients: tokens for a login, errors explained, and librdkafka's messages in our log."""
 
 import base64
+import logging
+import re
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import httpx
+from confluent_kafka import KafkaException
 from kafka.errors import SaslAuthenticationFailedError
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from msgspec import Struct
@@ -16,6 +20,9 @@ from connectors.foreign_json import read_json
 from connectors.http.client import bounded_client
 from connectors.http.tls import Tls
 from connectors.redaction import remember_secret
+from policies.units import UserError
+
+# OAuth 2 tokens for both Python clients: by the client credentials grant, or by a user's own function.
 
 TOKEN_TIMEOUT_SECONDS = 5.0
 _MAX_ANSWER_BYTES = 1024 * 1024
@@ -76,16 +83,16 @@ def fetch_by_credentials(endpoint: str, client_id: str, client_secret: str, scop
         with bounded_client(Tls().ssl_context(), TOKEN_TIMEOUT_SECONDS, max_answer_bytes=_MAX_ANSWER_BYTES) as client:
             response = client.post(endpoint, data=form, headers=headers)
         if not response.is_success:  # a redirect is refused, too: the secret is for this endpoint only
-            raise _failed(f"the token endpoint answers {response.status_code}")
+            raise _no_token(f"the token endpoint answers {response.status_code}")
         answer = read_json(response.content, _Answer)
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
-        raise _failed(f"no token from the endpoint ({type(error).__name__})") from None
+        raise _no_token(f"no token from the endpoint ({type(error).__name__})") from None
     if not answer.access_token:
-        raise _failed("the token endpoint answers no access_token")
+        raise _no_token("the token endpoint answers no access_token")
     try:
         return answer.access_token, time.time() + float(answer.expires_in or _DEFAULT_LIFE_SECONDS)
     except ValueError:
-        raise _failed("the token endpoint answers an expires_in that is no number") from None
+        raise _no_token("the token endpoint answers an expires_in that is no number") from None
 
 
 def fetch_from_provider(place: str, config: str) -> tuple[str, float]:
@@ -97,8 +104,63 @@ def fetch_from_provider(place: str, config: str) -> tuple[str, float]:
         token, expires_at = load_named(place, "token_provider")(config)[:2]
         return token, float(expires_at)
     except Exception as error:  # the function is the user's
-        raise _failed(f"no token from {place} ({type(error).__name__})") from None
+        raise _no_token(f"no token from {place} ({type(error).__name__})") from None
 
 
-def _failed(why: str) -> SaslAuthenticationFailedError:
+def _no_token(why: str) -> SaslAuthenticationFailedError:
     return SaslAuthenticationFailedError(f"OAUTHBEARER: {why}")
+
+
+# Clients, and librdkafka's messages in our log.
+
+REPEAT_SECONDS = 60.0
+
+Client = TypeVar("Client")
+
+_CLIENT = re.compile(r"\[[^\]]*\] \[thrd:[^\]]*\]: ")
+_VARYING = re.compile(r", \d+ identical error\(s\) suppressed|\d+")
+
+
+class RepeatFilter(logging.Filter):
+    """Passes a message once in `REPEAT_SECONDS`; messages that differ only in numbers and clients count as one.
+
+    librdkafka reports each failed connection of each client: with a wrong certificate that is 20 messages a second, and
+    of a broker that died a process with five clients logged ten, between which its end was hard to find.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._passed_at: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the message passes."""
+        record.msg, record.args = _CLIENT.sub("", record.getMessage()), ()
+        kind, now = _VARYING.sub("", record.msg), self._clock()
+        if now - self._passed_at.get(kind, -REPEAT_SECONDS) < REPEAT_SECONDS:
+            return False
+        self._passed_at = {known: at for known, at in self._passed_at.items() if now - at < REPEAT_SECONDS}
+        self._passed_at[kind] = now
+        return True
+
+
+LOGGER = logging.getLogger("headgate.librdkafka")
+"""The `logger` argument of confluent-kafka's clients."""
+
+LOGGER.addFilter(RepeatFilter())
+
+
+def build_client(kind: Callable[..., Client], options: Mapping[str, Any]) -> Client:
+    """Make a confluent-kafka client that logs to our log.
+
+    Raises UserError if the options, or the files that they name, cannot be used, or there is no token.
+    """
+    tokens = options.get("oauth_cb")
+    try:
+        if isinstance(tokens, TokenSource):
+            tokens.renew_if_due()  # its failure names the cause; the client would only wait ten seconds for a token
+        return kind(options, logger=LOGGER)
+    except SaslAuthenticationFailedError as error:
+        raise UserError(f"kafka.sasl: {error.args[0]}.") from None
+    except KafkaException as error:
+        raise UserError(f"kafka: {error.args[0].str()}.") from None

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from connectors.kafka.retirement import delete_left, find_left
+from connectors.decided import delete_left, find_left
 from connectors.kafka.tail import Record
 from policies.decisions import Alert, AlertStatus
 from policies.units import to_millis

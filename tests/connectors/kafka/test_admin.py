@@ -1,5 +1,6 @@
-"""What is created, what only compared, and what a person is told when the cluster refuses."""
+"""Topics are created or only compared, a refusal names its remedy, and the doctor shows what a client may do."""
 
+from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -7,10 +8,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AclOperation
 
-from connectors.kafka import topic_admin
+from connectors.kafka import admin
+from connectors.kafka.admin import TopicReport, check_topics, create_topics, find_single_copies
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.topic_admin import TopicReport, check_topics, create_topics, find_single_copies
 from connectors.kafka.topics import TopicPlan, TopicSettings, plan
 from policies.units import UserError
 from tests.cases import for_each
@@ -93,7 +95,7 @@ class Cluster:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     made = Cluster()
-    monkeypatch.setattr(topic_admin, "AdminClient", made.client)
+    monkeypatch.setattr(admin, "AdminClient", made.client)
     return made
 
 
@@ -200,6 +202,50 @@ def test_options_that_the_client_refuses_are_the_users_error(monkeypatch: pytest
     def refuse(options: dict[str, Any], logger: object) -> Cluster:
         raise failed(KafkaError._INVALID_ARG, "no such mechanism")
 
-    monkeypatch.setattr(topic_admin, "AdminClient", refuse)
+    monkeypatch.setattr(admin, "AdminClient", refuse)
     with pytest.raises(UserError, match="kafka: no such mechanism"):
         check_topics(CONNECTION, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("writers", "is_open", "detail"),
+    [
+        pytest.param(None, True, "no authorizer", id="no authorizer"),
+        pytest.param({"User:*"}, True, "every user may write headgate.decided.alerts", id="all users"),
+        pytest.param({"User:decide", "User:mallory"}, True, "User:decide, User:mallory may write", id="a second one"),
+        pytest.param({"User:decide"}, False, "no decided topic has a second writer", id="the query alone"),
+        pytest.param(set(), False, "no decided topic has a second writer", id="super users only"),
+    ],
+)
+def test_the_doctor_warns_where_others_may_write_decisions(
+    monkeypatch: pytest.MonkeyPatch, writers: set[str] | None, is_open: bool, detail: str
+) -> None:
+    monkeypatch.setattr(admin, "reach", lambda *_, **__: 1)
+    found: Any = None if writers is None else frozenset(writers)
+    monkeypatch.setattr(admin, "find_writers", lambda *_: found)
+    each = admin.loop_probes(CONNECTION, SETTINGS, ("decide",))
+    (result,) = [probe.ask() for probe in each if probe.asks == "writers"]
+    assert (result.is_open, detail in result.detail) == (is_open, True), result.detail
+
+
+TOPIC = "headgate.observed.log-dirs"
+EVERY = {each.name.title().replace("_", "") for each in AclOperation}
+
+
+def saying(operations: Iterable[AclOperation] | None) -> Any:
+    return SimpleNamespace(authorized_operations=operations)
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        pytest.param(saying([AclOperation.WRITE]), {TOPIC: {"Write"}}, id="it may write"),
+        pytest.param(saying([AclOperation.ALL]), {TOPIC: EVERY}, id="it may do all"),
+        pytest.param(saying(None), {TOPIC: None}, id="the cluster does not say"),
+        pytest.param(saying([]), {TOPIC: frozenset()}, id="it may nothing"),
+        pytest.param(failed(KafkaError.TOPIC_AUTHORIZATION_FAILED), {TOPIC: frozenset()}, id="it is hidden"),
+        pytest.param(failed(KafkaError.UNKNOWN_TOPIC_OR_PART), {}, id="there is no such topic yet"),
+    ],
+)
+def test_what_a_client_may_do_with_a_topic_is_what_the_cluster_says(answer: Any, found: Any) -> None:
+    assert admin._read_answers({TOPIC: result(answer)}) == found

@@ -1,9 +1,9 @@
-"""Checks of a Kafka cluster for the doctor: whether it answers, and which rights this client lacks.
+"""Administers Kafka: creates and checks the loop's topics, and checks this client's rights for the doctor."""
 
-Kafka reports to each client the operations it is authorized to do (KIP-430), so the checks write nothing.
-"""
-
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -12,17 +12,26 @@ from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
+    AdminClient,
+    ConfigResource,
     ResourcePatternType,
     ResourceType,
 )
+from confluent_kafka.cimpl import NewTopic
 
 from connectors.collection import Probe, ProbeResult, whole_line
+from connectors.kafka.clients import build_client
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.topic_admin import KafkaRefusesError, asking, check_topics, reach
 from connectors.kafka.topics import (
+    CLEANUP,
     GROUP,
+    PARTITIONS,
+    TIMESTAMPS,
+    TopicDifference,
     TopicSettings,
     acl_command,
+    differences,
+    is_shared,
     missing_rights,
     plan,
     quote_principal,
@@ -32,15 +41,191 @@ from policies.observations import Outcome
 from policies.registry import decided_topics
 from policies.units import UserError, counted, name_some
 
-# The operations that a Kafka cluster authorizes this client to do, as the cluster reports them (KIP-430).
+TIMEOUT_SECONDS = 10.0
+
+_REFUSED_LOGIN = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
+_TELLING = (*_REFUSED_LOGIN, KafkaError._SSL)
+_SPEAKS_PLAIN_TEXT = "connecting to a PLAINTEXT broker listener"
+"""The words of librdkafka when a listener ends a TLS handshake."""
+_COPIES = 3
+"""The usual replication factor."""
+
+
+class KafkaRefusesError(UserError):
+    """Kafka refuses the login, or what this client asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReport:
+    """The result of creating or checking the topics."""
+
+    created: tuple[str, ...] = ()
+    existing: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    differences: tuple[TopicDifference, ...] = ()
+    cluster_id: str | None = None
+    """The cluster id that this Kafka reports."""
+
+    @property
+    def fatal(self) -> tuple[TopicDifference, ...]:
+        """Differences with which the loop does not start.
+
+        Where producers set the append time, old readings could look fresh; with too few work partitions, no process
+        would get the clusters of the others.
+        """
+        return tuple(
+            each
+            for each in self.differences
+            if each.key == TIMESTAMPS
+            or (each.key == PARTITIONS and is_shared(each.topic) and int(each.found) < int(each.expected))
+        )
+
+    @property
+    def unusable(self) -> tuple[TopicDifference, ...]:
+        """The differences that lose what the loop needs: also topics that delete records by age, or keep each one."""
+        return (*self.fatal, *(each for each in self.differences if each.key == CLEANUP))
+
+    @property
+    def as_planned(self) -> bool:
+        """Whether all topics exist without a difference."""
+        return not self.missing and not self.differences
+
+
+def create_topics(
+    connection: KafkaConnection, settings: TopicSettings, *, timeout_seconds: float = TIMEOUT_SECONDS
+) -> TopicReport:
+    """Create missing topics, and compare existing ones with the plan; existing topics are never changed.
+
+    Raises UserError if the cluster does not answer, refuses the login, or cannot have such topics.
+    """
+    report = check_topics(connection, settings, timeout_seconds=timeout_seconds)
+    new = [
+        NewTopic(t.topic, num_partitions=t.partitions, replication_factor=t.replication_factor, config=dict(t.config))
+        for t in plan(settings)
+        if t.topic in report.missing
+    ]
+    created, existing = list[str](), list(report.existing)
+    with asking(connection, timeout_seconds) as admin:
+        for topic, future in (admin.create_topics(new, request_timeout=timeout_seconds) if new else {}).items():
+            try:
+                future.result()
+                created.append(topic)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+                existing.append(topic)  # another process has created it meanwhile
+    return replace(report, created=tuple(sorted(created)), existing=tuple(sorted(existing)), missing=())
+
+
+def check_topics(
+    connection: KafkaConnection, settings: TopicSettings, *, timeout_seconds: float = TIMEOUT_SECONDS
+) -> TopicReport:
+    """Compare the topics with the plan, and change none. Raises as `create_topics` does."""
+    planned = plan(settings)
+    with asking(connection, timeout_seconds) as admin:
+        metadata = admin.list_topics(timeout=timeout_seconds)
+        shapes = _read_shapes(metadata)
+        existing = {topic.topic: topic for topic in planned if topic.topic in shapes}
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in existing]
+        futures = admin.describe_configs(resources, request_timeout=timeout_seconds) if resources else {}
+        configs = {each.name: {k: str(v.value) for k, v in future.result().items()} for each, future in futures.items()}
+    found = (each for name, topic in existing.items() for each in differences(topic, *shapes[name], configs[name]))
+    return TopicReport(
+        existing=tuple(existing),
+        missing=tuple(topic.topic for topic in planned if topic.topic not in existing),
+        differences=tuple(found),
+        cluster_id=metadata.cluster_id,
+    )
+
+
+def reach(connection: KafkaConnection, *, timeout_seconds: float = TIMEOUT_SECONDS) -> int:
+    """Return the number of brokers. Raises as `create_topics` does."""
+    with asking(connection, timeout_seconds) as admin:
+        return len(admin.list_topics(timeout=timeout_seconds).brokers)
+
+
+def find_single_copies(connection: KafkaConnection, settings: TopicSettings) -> tuple[str, ...]:
+    """Return the loop's topics of one replica, if Kafka has brokers for three. Raises as `create_topics` does."""
+    with asking(connection, TIMEOUT_SECONDS) as admin:
+        metadata = admin.list_topics(timeout=TIMEOUT_SECONDS)
+    shapes = _read_shapes(metadata) if len(metadata.brokers) >= _COPIES else {}
+    return tuple(t.topic for t in plan(settings) if t.topic in shapes and shapes[t.topic][1] == 1)
+
+
+def _read_shapes(metadata: Any) -> dict[str, tuple[int, int]]:
+    """Return partitions and copies of each topic whose metadata can be read."""
+    found = {name: topic.partitions.values() for name, topic in metadata.topics.items() if topic.error is None}
+    return {name: (len(of), min((len(p.replicas) for p in of), default=0)) for name, of in found.items()}
+
+
+@contextmanager
+def asking(connection: KafkaConnection, timeout_seconds: float) -> Iterator[AdminClient]:
+    """Give an admin client whose errors name a remedy."""
+    told: list[KafkaError] = []
+    client = build_client(AdminClient, {**connection.for_confluent(), "client.id": "headgate", "error_cb": told.append})
+    try:
+        yield client
+    except KafkaException as error:
+        # The request's own error is only a timeout; the causes come to the callback, which `poll` calls.
+        client.poll(0)
+        raise _explain(connection, timeout_seconds, error.args[0], told) from None
+
+
+def _explain(
+    connection: KafkaConnection, timeout_seconds: float, error: KafkaError, told: Sequence[KafkaError]
+) -> UserError:
+    match error.code():
+        case KafkaError.TOPIC_AUTHORIZATION_FAILED | KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+            return KafkaRefusesError(
+                f"kafka: this client may not do that ({error.name()}): grant its user Create, Describe and "
+                "DescribeConfigs on the topics with Headgate's prefix."
+            )
+        case KafkaError.INVALID_REPLICATION_FACTOR:
+            return UserError(f"topics.replication_factor does not fit the cluster: {error.str()}")
+        case KafkaError.POLICY_VIOLATION:
+            return UserError(f"kafka: the cluster's policy forbids such a topic: {error.str()}")
+    # One failure causes several errors; the last one that names the remedy counts.
+    causes = [error, *(each for each in told if each.code() != KafkaError._ALL_BROKERS_DOWN)]
+    why = next((each for each in reversed(causes) if each.code() in _TELLING), causes[-1])
+    servers = ",".join(connection.servers())
+    if why.code() in _REFUSED_LOGIN:
+        return KafkaRefusesError(f"kafka.sasl: {servers} refuses the login: {why.str()}")
+    if _SPEAKS_PLAIN_TEXT in why.str():
+        return UserError(
+            f"kafka.tls: {servers} does not speak TLS ({why.str()}): name the port of its TLS listener, or leave "
+            "kafka.tls out"
+        )
+    if why.code() == KafkaError._SSL:
+        return UserError(f"kafka.tls: no encrypted connection to {servers}: {why.str()}")
+    if connection.security_protocol == "PLAINTEXT" and any(map(_accepts_connection, connection.servers())):
+        return UserError(
+            f"kafka: {servers} accepts connections and does not answer in plain text ({why.str()}): if this listener "
+            "expects TLS or a login, set kafka.tls or kafka.sasl"
+        )
+    return UserError(
+        f"kafka.bootstrap_servers: Kafka at {servers} did not answer within {timeout_seconds:g} s ({why.str()}): check "
+        "the address, and that the cluster is up."
+    )
+
+
+def _accepts_connection(server: str) -> bool:
+    host, _, port = server.rpartition(":")
+    with suppress(OSError, ValueError), socket.create_connection((host.strip("[]"), int(port)), timeout=2):
+        return True
+    return False
+
+
+# Checks for the doctor: whether a cluster answers, and which rights this client lacks.
+#
+# Kafka reports to each client the operations it is authorized to do (KIP-430), so the checks write nothing.
 
 _FORBIDDEN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED)
 _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND)
 
 LOOP = "loop Kafka"
-TIMEOUT_SECONDS = 5.0
-_WAIT_SECONDS = TIMEOUT_SECONDS + 1
-_OPTIONS: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": TIMEOUT_SECONDS}
+_PROBE_SECONDS = 5.0
+_WAIT_SECONDS = _PROBE_SECONDS + 1
+_OPTIONS: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": _PROBE_SECONDS}
 
 Operations = frozenset[str]
 """Operations by the names of `kafka-acls.sh`."""
@@ -54,8 +239,8 @@ def find_writers(connection: KafkaConnection, topic: str) -> frozenset[str] | No
     anybody: Any = None
     may = (anybody, anybody, AclOperation.ANY, AclPermissionType.ALLOW)
     wanted = AclBindingFilter(ResourceType.TOPIC, topic, ResourcePatternType.MATCH, *may)
-    with asking(connection, TIMEOUT_SECONDS) as admin:
-        found = admin.describe_acls(wanted, request_timeout=TIMEOUT_SECONDS)
+    with asking(connection, _PROBE_SECONDS) as admin:
+        found = admin.describe_acls(wanted, request_timeout=_PROBE_SECONDS)
         try:
             bindings = found.result(timeout=_WAIT_SECONDS)
         except KafkaException as error:
@@ -122,7 +307,7 @@ def cluster_operations(connection: KafkaConnection) -> frozenset[str]:
 
     Raises UserError if there is no answer, or a file of the connection cannot be used.
     """
-    with asking(connection, TIMEOUT_SECONDS) as admin:
+    with asking(connection, _PROBE_SECONDS) as admin:
         return _read_answer(admin.describe_cluster(**_OPTIONS)) or frozenset()
 
 
@@ -138,7 +323,7 @@ class _Loop:
     def brokers(self) -> ProbeResult:
         """Whether the cluster answers and accepts the login."""
         try:
-            return ProbeResult(Outcome.OK, counted(reach(self._connection, timeout_seconds=TIMEOUT_SECONDS), "broker"))
+            return ProbeResult(Outcome.OK, counted(reach(self._connection, timeout_seconds=_PROBE_SECONDS), "broker"))
         except UserError as error:
             return _failed(error, Outcome.UNREACHABLE)
 
@@ -149,7 +334,7 @@ class _Loop:
     def topics(self) -> ProbeResult:
         """Check the topics' configuration."""
         try:
-            report = check_topics(self._connection, self._topics, timeout_seconds=TIMEOUT_SECONDS)
+            report = check_topics(self._connection, self._topics, timeout_seconds=_PROBE_SECONDS)
         except UserError as error:
             return _failed(error, Outcome.TIMEOUT)
         allowed = self._allowed() if report.missing else {}
@@ -175,7 +360,7 @@ class _Loop:
         wanted = {g for name in self._components for g in rights_of(name) if g.resource == GROUP}
         # The operations on a group for each right on groups; the group need not exist.
         names = {f"{prefix}.{each.name}{'doctor' if each.is_prefix else ''}": each for each in wanted}
-        with asking(self._connection, TIMEOUT_SECONDS) as admin:
+        with asking(self._connection, _PROBE_SECONDS) as admin:
             found = _read_answers(admin.describe_consumer_groups(list(names), **_OPTIONS) if names else {})
         groups = {names[name]: may for name, may in found.items() if may is not None}
         grants = dict.fromkeys(
@@ -208,7 +393,7 @@ class _Loop:
 
     def _allowed(self) -> dict[str, frozenset[str]]:
         names = TopicCollection([each.topic for each in plan(self._topics)])
-        with asking(self._connection, TIMEOUT_SECONDS) as admin:
+        with asking(self._connection, _PROBE_SECONDS) as admin:
             found = _read_answers(admin.describe_topics(names, **_OPTIONS))
         return {name: may or frozenset() for name, may in found.items()}
 
