@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from connectors.exporter.page.documents import HistoryDocument
+from connectors.exporter.page.status import HistoryDocument
 from connectors.views import Fill
 
 INTERVAL_SECONDS = 15.0

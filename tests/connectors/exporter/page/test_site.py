@@ -12,8 +12,8 @@ from urllib.parse import quote
 import pytest
 from starlette.responses import Response
 
-from connectors.exporter.page import render
-from connectors.exporter.page.render import SHOWN_CLUSTERS
+from connectors.exporter.page import site
+from connectors.exporter.page.site import SHOWN_CLUSTERS
 from policies.observations import Outcome, ReportResult
 from policies.policy import LOOP
 from policies.registry import POLICIES
@@ -306,7 +306,7 @@ def test_the_page_of_a_cluster_has_the_plot_of_a_window_and_its_values_as_a_tabl
 
 
 def test_the_page_of_a_fleet_has_few_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(render, "_MOST_PLOTS", 2)
+    monkeypatch.setattr(site, "_MOST_PLOTS", 2)
     world = World()
     for name in ("a", "b", "c"):
         world.read(members(1, cluster=name), log_dirs(0.1, name), cluster=name)
