@@ -15,12 +15,11 @@ from connectors.kafka.tail import Record
 from connectors.policy_io import ActuatorContext, ProbeContext
 from connectors.switching.attribution import ReferenceZnodes
 from connectors.switching.clusters import ClusterSessions
-from connectors.switching.lease import ZooKeeperLease
 from connectors.switching.ledger_orders import LedgerCopiers, LedgerOrders
 from connectors.switching.readings import SwitchReadings
 from connectors.switching.reconciler import SOURCE, SwitchExecutorMetrics, SwitchReconciler
 from connectors.switching.registration import SwitchExecution
-from connectors.switching.registry import Registry
+from connectors.switching.registry import Registry, ZooKeeperLease
 from connectors.zookeeper.probes import read_probe, write_probes
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.decisions import Fence

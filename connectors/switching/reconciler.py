@@ -20,11 +20,10 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from connectors.actuation.worker import ActuatorMetrics
-from connectors.switching.lease import HeldLease, ZooKeeperLease
 from connectors.switching.ledger_orders import MOST_DETAIL, LedgerOrder, LedgerOrders
 from connectors.switching.readings import SwitchReadings
 from connectors.switching.registration import SwitchExecution
-from connectors.switching.registry import Registry
+from connectors.switching.registry import HeldLease, Registry, ZooKeeperLease
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.decisions import Mode
 from policies.observations import Outcome, Reading

@@ -1,13 +1,15 @@
-"""The registry of a broker cluster: its BookKeeper clusters, and the one that its brokers write to.
+"""The registry of a broker cluster (its BookKeeper clusters, and the one that its brokers write to), and its lease.
 
 All writes are conditional, and an order that is carried out twice, as after a crash, finds its work done. See
 docs/design/switching.md.
 """
 
+import os
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import unquote
 
 import msgspec
@@ -25,8 +27,10 @@ from connectors.zookeeper.json_znodes import (
     ZnodeConflictError,
     ZnodeError,
     check,
+    create,
     create_or_put,
     delete,
+    put,
     quote_name,
 )
 from connectors.zookeeper.session import ZooKeeperSession
@@ -35,6 +39,7 @@ from policies.switching.decisions import SwitchDecision, SwitchVerdict
 from policies.switching.ledgers import Epoch, Name
 from policies.switching.readings import StatusAction, SwitchRegistry, SwitchStatus
 from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchProgress
+from policies.units import MAX_INT64
 
 _ENTRY = TypeAdapter(RegistryEntry)
 _DIRECTIVE = TypeAdapter(Directive)
@@ -64,7 +69,7 @@ class _Content:
         """Epoch of the directive whose target became the active cluster."""
         return 0 if self.committed is None else self.committed.value
 
-    def list_active(self, *, but: Sequence[str | None] = ()) -> list[str]:
+    def list_active(self, *, but: Sequence[str] = ()) -> list[str]:
         """Return the active clusters, except some."""
         active = (name for name, node in self.entries.items() if node.value.status is ClusterStatus.ACTIVE)
         return [name for name in active if name not in but]
@@ -176,12 +181,7 @@ class Registry:
                 case SwitchVerdict.WRITE_DIRECTIVE:
                     self.write_directive(args["directive_epoch"], args["target"])
                 case SwitchVerdict.WRITE_STATUS:
-                    status = ClusterStatus(args["status"])
-                    commit, version = (
-                        order.epoch if status is ClusterStatus.ACTIVE else None,
-                        args.get("expected_version"),
-                    )
-                    self.write_status(args["name"], status, version, commit, args.get("deprecated"))
+                    self.make_active(args["name"], args["deprecated"], args.get("expected_version"), order.epoch)
                 case SwitchVerdict.CLOSE_CLIENT:
                     self.allow_close(args["name"], order.epoch)
         except (ZnodeConflictError, ValidationError) as error:
@@ -244,45 +244,34 @@ class Registry:
         return [self._write_step(f"{REGISTRY_ROOT}/directive", asdict(wanted), found)]
 
     @_committed
-    def write_status(
-        self,
-        name: str,
-        status: ClusterStatus,
-        expected_version: int | None,
-        commit_epoch: int | None = None,
-        deprecated: str | None = None,
-    ) -> list[Step]:
-        """Change the status of a cluster. A status that is right already needs no version.
+    def make_active(self, name: str, left: str, expected_version: int | None, epoch: int) -> list[Step]:
+        """Make a cluster active and the left one deprecated, and commit the epoch: one is active at every moment.
 
-        Args:
-            expected_version: of its entry; None: any.
-            commit_epoch: the epoch that the same transaction commits; None: none.
-            deprecated: a cluster that the same transaction deprecates, so that one is active at every moment.
+        `expected_version` is that of its entry; None: any. A status that is right already needs none.
         """
         content = self._read_content()
         found, committed = content.entries.get(name), content.committed_epoch
         if found is None:
             raise ZnodeConflictError(f"{name} is not registered")
-        wanted = {name: status} | ({deprecated: ClusterStatus.DEPRECATED} if deprecated in content.entries else {})
-        is_committed = commit_epoch is None or committed >= commit_epoch
-        if is_committed and all(content.entries[each].value.status is wanted[each] for each in wanted):
+        wanted = {name: ClusterStatus.ACTIVE} | ({left: ClusterStatus.DEPRECATED} if left in content.entries else {})
+        if committed >= epoch and all(content.entries[each].value.status is wanted[each] for each in wanted):
             return []
-        if expected_version not in (None, found.version) and found.value.status is not status:
+        if expected_version not in (None, found.version) and found.value.status is not ClusterStatus.ACTIVE:
             text = f"the entry of {name} has version {found.version} ({found.value.status}), not {expected_version}"
             raise ZnodeConflictError(text)
-        if commit_epoch is not None and committed > commit_epoch:
-            raise ZnodeConflictError(f"epoch {committed} is committed, which is later than {commit_epoch}")
-        if status is ClusterStatus.ACTIVE and (others := content.list_active(but=[name, deprecated])):
+        if committed > epoch:
+            raise ZnodeConflictError(f"epoch {committed} is committed, which is later than {epoch}")
+        if others := content.list_active(but=[name, left]):
             raise ZnodeConflictError(f"{others[0]} is active")
         steps = list[Step]()
         for each, node in content.entries.items():
             if each in wanted:
                 entry = msgspec.structs.replace(node.value, status=wanted[each])
                 steps.append(create_or_put(_entry_path(each), _content(entry), node))
-            elif status is ClusterStatus.ACTIVE:
+            else:
                 steps.append(check(_entry_path(each), node.version))
-        if commit_epoch is not None and committed < commit_epoch:
-            steps.append(create_or_put(f"{REGISTRY_ROOT}/committed", {"epoch": commit_epoch}, content.committed))
+        if committed < epoch:
+            steps.append(create_or_put(f"{REGISTRY_ROOT}/committed", {"epoch": epoch}, content.committed))
         return steps
 
     @_committed
@@ -350,3 +339,93 @@ def _require_version(name: str, found: Node[RegistryEntry] | None, version: int 
     if there != version:
         found_text = "does not exist" if there is None else f"has version {there}"
         raise ZnodeConflictError(f"the entry of {name} {found_text}, expected was {version}")
+
+
+# The lease for orchestrating a broker cluster's switches: one process at a time, each with a greater token.
+#
+# The token and the holder's ephemeral znode are written in one transaction. So each token is used once, whatever
+# crashes, and it belongs to the holder as long as the same transaction was the last to write both znodes.
+
+
+class HeldLease(msgspec.Struct, frozen=True):
+    """The lease of its holder, as its znode has it."""
+
+    token: Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
+    """Greater than all earlier tokens."""
+    holder: str
+
+
+class ZooKeeperLease:
+    """One process's view of the lease. For one thread, and the only lease of its session.
+
+    No other process can hold it before ZooKeeper has ended this session, at the earliest one session timeout after the
+    last successful `renew`. A process that was paused for longer notices only at its next `renew`. So the receivers of
+    its orders must refuse a token that is smaller than a later one.
+
+    Args:
+        holder: this process's name for operators; by default `host:pid`.
+    """
+
+    def __init__(self, session: ZooKeeperSession, holder: str | None = None) -> None:
+        self._nodes = JsonZnodes(session)
+        self._path = f"{REGISTRY_ROOT}/lease"
+        self._ephemeral = f"{self._path}/holder"
+        self.holder = holder or f"{socket.gethostname()}:{os.getpid()}"
+
+    def renew(self) -> HeldLease | None:
+        """Take the lease if it is free, and verify that it is held. Call it every few seconds.
+
+        Returns:
+            None while another process holds it, or this one in an earlier session that has not expired yet.
+
+        Raises:
+            ZnodeError: ZooKeeper does not answer, or a znode is damaged: whether the lease is held is unknown.
+        """
+        for _ in range(_TRIES):
+            token, holder = self._read()
+            if holder is None:
+                if (held := self._acquire(token)) is not None:
+                    return held
+            elif not self._is_ours(holder):
+                return None
+            elif token is not None and holder.czxid == token.mzxid:
+                return token.value
+            else:  # an operator changed the token by hand, so it belongs to no holder and a new one is taken
+                self._give_up(token, holder)
+        raise ZnodeConflictError(f"{self._path} is changed by others all the time")
+
+    def release(self) -> None:
+        """Give up the lease if it is held, so that another process need not wait for the end of this session.
+
+        Raises:
+            ZnodeError: the result is unknown; the end of the session gives it up.
+        """
+        token, holder = self._read()
+        if holder is not None and self._is_ours(holder):
+            self._give_up(token, holder)
+
+    def _read(self) -> tuple[Node[HeldLease] | None, Node[bytes] | None]:
+        self._nodes.catch_up(self._path)
+        return self._nodes.get(self._path, HeldLease), self._nodes.read(self._ephemeral)
+
+    def _is_ours(self, holder: Node[bytes]) -> bool:
+        return holder.ephemeral_owner == self._nodes.session_id()
+
+    def _acquire(self, found: Node[HeldLease] | None) -> HeldLease | None:
+        """Write both znodes in one transaction. Returns None if one of them has changed since it was read."""
+        if found is None:
+            self._nodes.ensure(self._path.rpartition("/")[0])
+            self._nodes.require_private(self._path.rpartition("/")[0])
+            self._nodes.commit(create(self._path, HeldLease(token=0, holder="")))
+            return None
+        self._nodes.require_private(self._path.rpartition("/")[0])
+        taken = HeldLease(token=found.value.token + 1, holder=self.holder)
+        mine = create(self._ephemeral, {"holder": self.holder}, ephemeral=True)
+        if self._nodes.commit(put(self._path, taken, found.version), mine):
+            return taken
+        return None
+
+    def _give_up(self, token: Node[HeldLease] | None, holder: Node[bytes]) -> None:
+        """Delete the holder's znode. The token's version distinguishes it from a later holder's: all have version 0."""
+        still_ours = [] if token is None else [check(self._path, token.version)]
+        self._nodes.commit(*still_ours, delete(self._ephemeral, holder.version))

@@ -17,8 +17,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, make_acl, make_dige
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
 from connectors.switching.broker_agent import BrokerAgent
-from connectors.switching.lease import HeldLease, ZooKeeperLease
-from connectors.switching.registry import Registry
+from connectors.switching.registry import HeldLease, Registry, ZooKeeperLease
 from connectors.zookeeper.json_znodes import JsonZnodes, Step, ZnodeConflictError, ZnodeError, check, create, delete
 from connectors.zookeeper.json_znodes import put as put_step
 from connectors.zookeeper.session import ZooKeeperSession

@@ -9,9 +9,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from connectors.switching.lease import HeldLease
 from connectors.switching.reconciler import SwitchExecutorMetrics, SwitchReconciler
 from connectors.switching.registration import SwitchExecution
+from connectors.switching.registry import HeldLease
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.observations import Outcome, Reading
 from policies.switching.decisions import SwitchDecision, SwitchRecord, SwitchVerdict

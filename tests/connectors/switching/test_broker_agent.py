@@ -9,7 +9,6 @@ from connectors.switching.broker_agent import BrokerAgent
 from connectors.switching.registry import Registry
 from policies.observations import Reading
 from policies.switching.readings import SwitchBroker
-from policies.switching.state import ClusterStatus
 from tests.connectors.switching.orders import register_two
 from tests.fakes.broker import Clients
 from tests.fakes.zookeeper import Server
@@ -80,9 +79,9 @@ def test_a_broker_that_starts_again_writes_to_the_target_only_and_a_commit_moves
     world = World()
     world.registry.write_directive(1, "new")
     if committed:
-        world.registry.write_status("new", ClusterStatus.ACTIVE, None, 1, "old")
+        world.registry.make_active("new", "old", None, 1)
     assert world.told() == (1, False)
-    world.registry.write_status("new", ClusterStatus.ACTIVE, None, 1, "old")
+    world.registry.make_active("new", "old", None, 1)
     assert world.told() == (1, False)
     assert world.clients.opened == ["new"]
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from connectors.switching import reconciler
-from connectors.switching.lease import HeldLease
+from connectors.switching.registry import HeldLease
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.decisions import Mode
 from policies.switching.decisions import SwitchDecision, SwitchRecord, SwitchVerdict

@@ -1,6 +1,7 @@
 """What each order of the registry writes, and that one which comes twice, or too late, changes nothing."""
 
 import json
+from os import getpid
 from typing import Any
 
 import pytest
@@ -9,8 +10,8 @@ from msgspec.structs import replace
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
 from connectors.switching.reconciler import LEDGER_ORDERS
-from connectors.switching.registry import Registry
-from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
+from connectors.switching.registry import HeldLease, Registry, ZooKeeperLease
+from connectors.zookeeper.json_znodes import JsonZnodes, Step, ZnodeConflictError, ZnodeError
 from policies.switching.decisions import ORDERS, SwitchVerdict
 from policies.switching.readings import StatusAction, SwitchStatus
 from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchProgress, SwitchStage
@@ -36,9 +37,10 @@ class World:
     def statuses(self, *, contested_too: bool = False) -> dict[str, str]:
         return {each.name: each.status.value for each in self.registry.read(contested_too=contested_too).clusters}
 
-    def write_status(self, name: str, status: str, **more: Any) -> tuple[bool, str | None]:
+    def make_active(self, name: str, left: str = "old", version: int = 0, epoch: int = 2) -> tuple[bool, str | None]:
         """Whether it is written, and why not."""
-        done = self.carry_out(SwitchVerdict.WRITE_STATUS, name=name, status=status, expected_version=0, **more)
+        args = {"name": name, "status": "active", "expected_version": version, "deprecated": left}
+        done = self.carry_out(SwitchVerdict.WRITE_STATUS, epoch, **args)
         assert done is not None
         assert done.action is StatusAction.STATUS_NEW
         return done.written, done.detail
@@ -95,12 +97,14 @@ def test_one_transaction_makes_the_target_active_and_the_source_deprecated() -> 
         active.append([name for name, status in world.statuses().items() if status == "active"])
 
     world.server.before_commit.append(look)
-    assert world.write_status("new", "active", deprecated="old") == DONE
+    assert world.make_active("new") == DONE
     look()
     assert active == [["old"], ["new"]]
     assert world.statuses() == {"new": "active", "old": "deprecated"}
-    assert world.registry.read().committed_epoch == 2
-    assert world.write_status("new", "active", deprecated="old") == DONE
+    after = world.registry.read()
+    assert after.committed_epoch == 2
+    assert world.make_active("new") == DONE
+    assert world.registry.read() == after, "an order that comes again writes nothing"
 
 
 def test_what_somebody_else_made_active_is_read_and_none_of_ours_becomes_active_beside_it() -> None:
@@ -183,7 +187,7 @@ def test_a_damaged_znode_is_named_and_nothing_is_guessed(path: str, data: bytes)
     with pytest.raises(ZnodeError, match=f"{REGISTRY_ROOT}/{path} is damaged"):
         world.registry.read()
     with pytest.raises(ZnodeError, match="is damaged"):
-        world.registry.write_status("new", ClusterStatus.DEPRECATED, 0)
+        world.registry.make_active("new", "old", 0, 2)
     if path in ("directive", "committed"):
         with pytest.raises(ZnodeError, match="is damaged"):
             world.registry.write_directive(9, "new")
@@ -204,20 +208,6 @@ def test_a_directive_is_replaced_by_later_ones_only() -> None:
         world.registry.write_directive(5, "new")
 
 
-def test_a_crash_between_the_statuses_leaves_one_active_cluster_and_both_orders_may_come_again() -> None:
-    world = World()
-    world.registry.write_directive(1, "new")
-    for _ in range(2):
-        assert world.write_status("old", "deprecated") == DONE
-        assert world.registry.read().active() == "new"
-    assert world.write_status("new", "active", epoch=1) == DONE
-    after = world.registry.read()
-    for name, status in (("old", "deprecated"), ("new", "active")):
-        assert world.write_status(name, status, epoch=1) == DONE
-    assert world.registry.read() == after, "an order that comes again writes nothing"
-    assert (after.active(), after.committed_epoch) == ("new", 1)
-
-
 @for_each(
     ("name", "version", "epoch", "detail"),
     [
@@ -230,34 +220,31 @@ def test_a_status_that_does_not_fit_is_refused_with_the_reason(
     name: str, version: int, epoch: int, detail: str
 ) -> None:
     world = World()
-    world.write_status("old", "deprecated")
     world.put("committed", b'{"epoch": 2}')
     before = world.registry.read()
-    said = world.carry_out(SwitchVerdict.WRITE_STATUS, epoch, name=name, status="active", expected_version=version)
-    assert (said and said.detail, world.registry.read()) == (detail, before)
+    assert (world.make_active(name, version=version, epoch=epoch), world.registry.read()) == ((False, detail), before)
 
 
 def test_a_status_of_which_no_version_is_known_is_compared_with_what_was_read() -> None:
     registry = World().registry
-    registry.write_status("old", ClusterStatus.ACTIVE, 7, 2)
+    registry.make_active("old", "third", 7, 2)
     assert (registry.read().active(), registry.read().committed_epoch) == ("old", 2), "it is active already"
-    registry.write_status("old", ClusterStatus.DEPRECATED, None)
-    registry.write_status("new", ClusterStatus.ACTIVE, None, 5)
+    registry.make_active("new", "old", None, 5)
     assert registry.read().committed_epoch == 5
 
 
 def test_while_another_is_active_none_becomes_so_and_the_policy_hears_why() -> None:
     world = World()
-    assert world.write_status("new", "active") == (False, "old is active")
+    assert world.make_active("new", left="third") == (False, "old is active")
     assert world.registry.read().committed_epoch == 0
 
 
 def test_a_status_that_somebody_writes_at_the_same_moment_is_seen_before_ours_is_written() -> None:
     world = World()
-    assert world.write_status("old", "deprecated") == DONE
+    world.register("old", "deprecated", 0)
     entry = b'{"uri": "u", "instance_id": "i", "root": "/l", "status": "active"}'
     world.server.before_commit.append(lambda: world.server.write(f"{REGISTRY_ROOT}/clusters/old", entry))
-    assert world.write_status("new", "active") == (False, "old is active")
+    assert world.make_active("new", left="third") == (False, "old is active")
 
 
 def test_a_client_may_be_closed_from_an_epoch_on_and_never_from_an_earlier_one_again() -> None:
@@ -284,7 +271,91 @@ OTHERS = {SwitchVerdict.RUN_PRECHECK, SwitchVerdict.TAKE_INVENTORY, *LEDGER_ORDE
 def test_while_zookeeper_is_away_an_order_is_to_be_tried_again(verdict: SwitchVerdict) -> None:
     world = World()
     world.server.away = ConnectionLoss()
-    args: dict[str, Any] = {"name": "new", "status": ClusterStatus.ACTIVE.value, "directive_epoch": 2, "target": "new"}
+    args: dict[str, Any] = {
+        "name": "new",
+        "status": "active",
+        "deprecated": "old",
+        "directive_epoch": 2,
+        "target": "new",
+    }
     with pytest.raises(ZnodeError) as raised:
         world.carry_out(verdict, **(ENTRY | args))
     assert not isinstance(raised.value, ZnodeConflictError)
+
+
+# --- the lease: one holder at a time, each with a greater token, whatever crashes or is written by hand
+
+LEASE = f"{REGISTRY_ROOT}/lease"
+
+
+def test_a_free_lease_is_taken_and_stays_the_holders() -> None:
+    lease = ZooKeeperLease(Server().session(), holder="h1")
+    assert [lease.renew() for _ in range(2)] == [HeldLease(1, "h1")] * 2
+    assert ZooKeeperLease(Server().session()).holder.endswith(f":{getpid()}"), "its name for people, unless given"
+
+
+def test_another_waits_until_it_is_given_up_and_then_has_a_greater_token() -> None:
+    server = Server()
+    first, second = (ZooKeeperLease(server.session(), holder=holder) for holder in ("h1", "h2"))
+    first.renew()
+    assert second.renew() is None
+    second.release()
+    assert first.renew() == HeldLease(1, "h1"), "it releases only its own"
+    first.release()
+    assert second.renew() == HeldLease(2, "h2")
+    assert first.renew() is None
+
+
+def test_it_is_free_again_when_its_holders_session_ends() -> None:
+    server = Server()
+    session = server.session()
+    ZooKeeperLease(session, holder="h1").renew()
+    server.end(session)
+    assert ZooKeeperLease(server.session(), holder="h2").renew() == HeldLease(2, "h2")
+
+
+def test_a_token_that_was_written_by_hand_is_nobodys() -> None:
+    server = Server()
+    lease = ZooKeeperLease(server.session(), holder="h1")
+    lease.renew()
+    server.write(LEASE, b'{"token": 7, "holder": "h1"}')
+    assert lease.renew() == HeldLease(8, "h1")
+
+
+def test_who_is_outrun_while_taking_it_does_not_have_it() -> None:
+    server = Server()
+    slow, other = (ZooKeeperLease(server.session(), holder=holder) for holder in ("h1", "h2"))
+    slow.renew()
+    slow.release()
+    server.before_commit.append(other.renew)
+    assert slow.renew() is None
+    assert other.renew() == HeldLease(2, "h2")
+
+
+@pytest.mark.parametrize("trouble", ["away", "damaged"])
+def test_what_is_not_known_is_no_lease(trouble: str) -> None:
+    server = Server()
+    lease = ZooKeeperLease(server.session(), holder="h1")
+    lease.renew()
+    if trouble == "away":
+        server.away = ConnectionLoss()
+    else:
+        server.write(LEASE, b'{"token": "many"}')
+    with pytest.raises(ZnodeError):
+        lease.renew()
+
+
+def test_a_token_whose_giving_was_not_answered_is_held_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, commit = Server(), JsonZnodes.commit
+    server.write(LEASE, b'{"token": 7, "holder": ""}')
+    lease = ZooKeeperLease(server.session(), holder="h1")
+
+    def unanswered(nodes: JsonZnodes, *steps: Step) -> bool:
+        commit(nodes, *steps)
+        monkeypatch.setattr(JsonZnodes, "commit", commit)
+        raise ZnodeError("the connection was lost")
+
+    monkeypatch.setattr(JsonZnodes, "commit", unanswered)
+    with pytest.raises(ZnodeError):
+        lease.renew()
+    assert lease.renew() == HeldLease(8, "h1")
