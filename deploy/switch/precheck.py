@@ -11,7 +11,7 @@ from rich.text import Text
 
 from connectors.bookkeeper.cluster import now_ms
 from connectors.switching.clusters import ClusterSessions
-from connectors.switching.snapshot import check_switch
+from connectors.switching.readings import check_switch
 from connectors.zookeeper.session import NotConnectedError, UnreadError, describe_zookeeper_error
 from deploy.console.terminal import SafeConsole
 from deploy.settings.application import Settings

@@ -11,10 +11,9 @@ from connectors.bookkeeper.copy_journal import CopiedLedger, CopyJournal
 from connectors.bookkeeper.settings import BookKeeperClusters
 from connectors.switching import readings
 from connectors.switching.clusters import ClusterSessions
-from connectors.switching.readings import MAX_PART_BYTES, MAX_PART_LENGTH, SwitchReadings, make_inventory
+from connectors.switching.readings import MAX_PART_BYTES, MAX_PART_LENGTH, SwitchReadings, _add_digest, make_inventory
 from connectors.switching.registration import SwitchExecution
 from connectors.switching.registry import Registry
-from connectors.switching.snapshot import _add_digest
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.observations import Outcome, Reading

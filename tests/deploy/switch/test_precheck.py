@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from connectors.switching.clusters import ClusterSessions
-from connectors.switching.snapshot import drop_impostors
+from connectors.switching.readings import drop_impostors
 from connectors.zookeeper.session import NotConnectedError
 from deploy.settings.application import Settings
 from deploy.switch import precheck as precheck_command
