@@ -123,7 +123,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Preview a switch and its duration. Writes nothing. The exit status is 1 if the target is not ready."""
-    from deploy.switch.plan import show_plan
+    from deploy.switch.precheck import show_plan
 
     given = load_asked(settings, _LOGGED)
     if not show_plan(given, cluster, target, as_json=as_json):
@@ -157,15 +157,13 @@ def status(
 ) -> None:
     """Show the stage and the next step of a switch. It also names what the switch waits for."""
     from deploy.console.terminal import SafeConsole
-    from deploy.switch.status import show_status
+    from deploy.switch.status import has_failed, show_ledgers, show_status
 
     given = load_asked(settings, _LOGGED)
     given.watched(cluster)
     if failed and watch:
         raise UserError("--failed: it is printed once; leave out --watch")
     if failed:
-        from deploy.switch.plan import has_failed, show_ledgers
-
         show_ledgers(given, cluster, has_failed, "No ledger failed.", as_json=as_json)
     else:
         show_status(given, cluster, SafeConsole(), watch=watch, as_json=as_json)
@@ -212,7 +210,7 @@ def cleanup(
     if list_all and execute:
         raise UserError("--list: it only lists, and --execute deletes; give one of the two")
     if list_all:
-        from deploy.switch.plan import is_to_clean, show_ledgers
+        from deploy.switch.status import is_to_clean, show_ledgers
 
         otherwise = "Nothing is promoted, so there is nothing to delete."
         show_ledgers(runner.settings, runner.cluster, is_to_clean, otherwise, as_json=runner.as_json)

@@ -1,7 +1,9 @@
-"""The command `headgate switch precheck`: reads live data once and judges it. It writes nothing."""
+"""The commands `headgate switch precheck` and `plan`: read live data once and judge it. They write nothing."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import typer
 from rich.console import RenderableType
@@ -12,14 +14,15 @@ from rich.text import Text
 from connectors.bookkeeper.cluster import now_ms
 from connectors.switching.clusters import ClusterSessions
 from connectors.switching.readings import check_switch
+from connectors.switching.registration import SwitchExecution
 from connectors.zookeeper.session import NotConnectedError, UnreadError, describe_zookeeper_error
 from deploy.console.terminal import SafeConsole
 from deploy.settings.application import Settings
 from policies.observations import Outcome
-from policies.switching.ledgers import HitClass
+from policies.switching.ledgers import HitClass, LedgerKind, LedgerState, find_owner, with_ledger
 from policies.switching.precheck import PrecheckSnapshot, ids_to_import
 from policies.switching.readings import SwitchPrecheck
-from policies.units import UserError, counted, human_seconds
+from policies.units import UserError, counted, human_bytes, human_seconds
 
 # The clusters of a switch: those that the settings name, and their identity as read at their address.
 
@@ -171,3 +174,97 @@ def check(settings: Settings, cluster: str, target: str) -> tuple[SwitchPrecheck
     rules = settings.policies.switching.for_cluster(cluster)
     with open_sessions(settings, cluster) as sessions:
         return check_switch(sessions, target, rules)
+
+
+# The command `headgate switch plan`: previews a switch and its duration from live data.
+#
+# It runs a precheck and reads the size of each ledger to copy. It needs no running loop.
+
+LEDGERS_PER_SECOND = 150.0
+BYTES_PER_SECOND = 70e6
+"""Rates that were measured on two busy cores, rounded down."""
+
+Plan = dict[str, Any]
+"""A preview of a switch, as JSON has it."""
+
+
+def show_plan(settings: Settings, cluster: str, target: str, *, as_json: bool) -> bool:
+    """Print a preview of a switch. Returns whether the target is ready. Raises UserError as the precheck does."""
+    report, seen = check(settings, cluster, target)
+    plan = make_plan(settings, report, seen)
+    if as_json:
+        typer.echo(json.dumps(plan))
+    else:
+        console = SafeConsole()
+        for line in plan_lines(plan, report):
+            console.print(line, highlight=False)
+    return report.ready
+
+
+def make_plan(settings: Settings, report: SwitchPrecheck, seen: PrecheckSnapshot) -> Plan:
+    """Make the preview from a precheck."""
+    limits = settings.policies.switching.for_cluster(report.cluster)
+    moved = (each for each in with_ledger(seen.references) if find_owner(each, seen.bootstrap) == report.source)
+    kinds = {each.ledger_id: each.kind for each in moved}
+    schemas = {ledger_id for ledger_id, kind in kinds.items() if kind is LedgerKind.SCHEMA}
+    copied = ids_to_import(seen, limits) | schemas
+    with open_sessions(settings, report.cluster) as sessions:
+        try:
+            facts = sessions.find_ledgers(report.source, copied).facts
+        except (UnreadError, NotConnectedError, UserError):
+            facts = {}
+        execution = settings.watched(report.cluster).switching or SwitchExecution()
+        live = sessions.read_brokers(execution.brokers_path)
+    if live.outcome is not Outcome.OK:
+        typer.echo(f"not read: {execution.brokers_path}: {live.detail}", err=True)
+    closed = [facts[i] for i in copied if i in facts and facts[i].state is LedgerState.CLOSED]
+    length_bytes = sum(ledger.length_bytes for ledger in closed)
+    bytes_per_second = min(BYTES_PER_SECOND, limits.copy_bytes_per_second or BYTES_PER_SECOND)
+    build_seconds = max(len(copied) / LEDGERS_PER_SECOND, length_bytes / bytes_per_second)
+    promote_seconds = len(kinds) / LEDGERS_PER_SECOND
+    return {
+        "cluster": report.cluster,
+        "source": report.source,
+        "target": report.target,
+        "ready": report.ready,
+        "count": len(kinds),
+        "ledgers": dict(sorted(Counter(kind.value for kind in kinds.values()).items())),
+        "bytes": length_bytes,
+        # Open ledgers are copied once their topic's owner rolls them over or unloads the topic.
+        "open_ledgers": sum(i in facts and facts[i].state is not LedgerState.CLOSED for i in copied),
+        "unread": sum(i not in facts for i in copied),
+        "brokers": live.brokers if live.outcome is Outcome.OK else None,
+        "build_seconds": build_seconds,
+        "promote_seconds": promote_seconds,
+        "rates": {"ledgers_per_second": LEDGERS_PER_SECOND, "bytes_per_second": bytes_per_second},
+        "estimated_seconds": build_seconds + promote_seconds,
+        "rollback_window_seconds": limits.rollback_window.total_seconds(),
+        "cleanup_after_seconds": max(limits.cleanup_after, limits.rollback_window).total_seconds(),
+        "digest": report.digest,
+        "problems": seen.problems,
+    }
+
+
+def plan_lines(plan: Plan, report: SwitchPrecheck) -> Iterator[RenderableType]:
+    """Format the plan."""
+    yield from verdict_lines(report)
+    yield from finding_lines(report)
+    table, rates = Table("what", "how much", "estimated"), plan["rates"]
+    kinds = ", ".join(f"{count} {kind}" for kind, count in plan["ledgers"].items()) or "none"
+    table.add_row("ledgers to move", f"{plan['count']} ({kinds})", "")
+    table.add_row("to copy", human_bytes(plan["bytes"]), human_seconds(plan["build_seconds"]))
+    table.add_row("to attribute", counted(plan["count"], "ledger"), human_seconds(plan["promote_seconds"]))
+    if plan["open_ledgers"]:
+        table.add_row("still written to", counted(plan["open_ledgers"], "ledger"), "once their owner rolled them over")
+    if plan["unread"]:
+        table.add_row("not readable", counted(plan["unread"], "ledger"), "they stay behind")
+    speed = f"{rates['ledgers_per_second']:g} ledgers, {human_bytes(rates['bytes_per_second'])} a second"
+    table.add_row("rate", speed, "measured on two busy cores")
+    live = "not known" if plan["brokers"] is None else str(len(plan["brokers"]))
+    table.add_row("live brokers", live, "they follow at once")
+    for what, name in (("rollback until", "rollback_window_seconds"), ("clean-up from", "cleanup_after_seconds")):
+        table.add_row(what, f"{human_seconds(plan[name])} after going live", "")
+    yield table
+    yield from staying_lines(report)
+    for problem in plan["problems"]:
+        yield Text.assemble(("not read", "bold yellow"), ": ", problem)

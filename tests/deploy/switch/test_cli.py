@@ -170,7 +170,7 @@ def test_a_question_ends_with_its_answer(
         asked.append(cluster)
         return answer
 
-    monkeypatch.setattr(f"deploy.switch.{command}.{function}", answers)
+    monkeypatch.setattr(f"deploy.switch.precheck.{function}", answers)
     ended = headgate(command, "--target", "new")
     assert (ended.exit_code, asked) == (status, ["c1"]), ended.output
 
@@ -184,8 +184,7 @@ def test_a_status_is_the_records_or_the_failed_ledgers_and_a_clean_up_lists_its_
     runner: type[Runner], monkeypatch: pytest.MonkeyPatch, line: str, called: str
 ) -> None:
     asked: list[str] = []
-    for place in ("status.show_status", "plan.show_ledgers"):
-        name = place.rpartition(".")[2]
-        monkeypatch.setattr(f"deploy.switch.{place}", lambda *_args, name=name, **_flags: asked.append(name))
+    for name in ("show_status", "show_ledgers"):
+        monkeypatch.setattr(f"deploy.switch.status.{name}", lambda *_args, name=name, **_flags: asked.append(name))
     assert headgate(*line.split()).exit_code == OK
     assert asked == [called]

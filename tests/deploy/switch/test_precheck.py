@@ -53,7 +53,7 @@ def test_another_cluster_at_the_address_is_not_the_one_that_is_registered() -> N
 
 
 def test_precheck_and_plan_load_no_part_of_the_state_machine() -> None:
-    code = "import sys, deploy.switch.precheck, deploy.switch.plan; print(*sys.modules)"
+    code = "import sys, deploy.switch.precheck; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "policies.switching.precheck" in loaded
     machine = ("facts", "fold", "judge", "judge.table", "emit", "plan", "transition", "policy")

@@ -1,6 +1,9 @@
 """What a person sees of a switch: where it stands, how far and how fast it is, and what is in its way."""
 
 import json
+import re
+from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from io import StringIO
 from typing import Any, Self
@@ -10,10 +13,31 @@ from rich.console import Console
 
 from deploy.settings.application import Settings
 from deploy.switch import status
-from deploy.switch.status import bars, describe_pace, present_stage, show_status, stage_line, status_view
-from policies.switching.decisions import BrokerCounts, SwitchHold, SwitchRecord
+from deploy.switch.status import (
+    bars,
+    describe_pace,
+    has_failed,
+    is_to_clean,
+    ledger_lines,
+    present_stage,
+    select_ledgers,
+    show_ledgers,
+    show_status,
+    stage_line,
+    status_view,
+)
+from policies.decisions import Decision
+from policies.switching.decisions import (
+    BrokerCounts,
+    SwitchDecision,
+    SwitchHold,
+    SwitchReason,
+    SwitchRecord,
+    SwitchVerdict,
+)
 from policies.switching.state import LedgerStage, SwitchStage
 from tests.cases import for_each
+from tests.connectors.switching.orders import order
 from tests.connectors.switching.orders import record as order_record
 from tests.deploy.switch.decisions import NOW, record
 
@@ -299,3 +323,82 @@ def test_watched_by_a_program_each_new_record_is_a_line_until_it_is_over(
 def test_on_a_terminal_one_view_is_drawn_anew_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     text = shown(monkeypatch, Loop(*stages("build", "hold", "rolled_back")), watch=True, on_terminal=True)
     assert "[rolled_back]" in text
+
+
+# --- the ledgers that failed, and those to delete
+
+R, V = SwitchReason, SwitchVerdict
+
+
+def said(verdict: SwitchVerdict, stage: LedgerStage, reason: SwitchReason = R.COPIED, **more: Any) -> SwitchDecision:
+    made = order(verdict, reason=reason, **({"explanation": "ledger 7 stays: the disk is gone"} | more))
+    assert made.ledger is not None
+    return made.model_copy(update={"ledger": made.ledger.model_copy(update={"stage": stage})})
+
+
+@for_each(
+    ("decision", "failed"),
+    [
+        (said(V.LEDGER, L.BUILD_FAILED, R.SOURCE_UNREADABLE), True),
+        (said(V.REMAP_REQUIRED, L.FOREIGN_CONFLICT, R.FOREIGN_ID), True),
+        (said(V.LEDGER, L.PROMOTE_DEFERRED, R.RETRIES_EXHAUSTED), True),
+        (said(V.LEDGER, L.PROMOTED, R.NOT_READY), True),
+        (said(V.HALT, L.PROMOTING, R.WIDE_CHANGE), True),
+        (said(V.LEDGER, L.BUILT), False),
+        (said(V.LEDGER, L.PROMOTED, R.ATTRIBUTED), False),
+        (said(V.START_COPY, L.COPYING, R.NEXT_IN_PLAN), False),
+    ],
+)
+def test_what_failed_is_what_nobody_tries_again(decision: SwitchDecision, failed: bool) -> None:
+    assert has_failed(decision) is failed
+
+
+@pytest.mark.parametrize(("stage", "cleaned"), [(L.PROMOTED, True), (L.DELETE_INTENT, True), (L.CLEANED, False)])
+def test_what_is_cleaned_up_is_what_is_promoted(stage: LedgerStage, cleaned: bool) -> None:
+    assert is_to_clean(said(V.LEDGER, stage)) is cleaned
+
+
+def test_ledgers_of_an_earlier_switch_are_left_out() -> None:
+    mine, other = said(V.LEDGER, L.BUILD_FAILED), said(V.LEDGER, L.BUILD_FAILED, target="third", subject="c1/ledgers/8")
+    assert select_ledgers([other, mine], record()) == [mine]
+
+
+def test_a_failed_ledger_is_shown_with_its_reason() -> None:
+    out = StringIO()
+    console = Console(file=out, width=200)
+    for line in ledger_lines([said(V.LEDGER, L.BUILD_FAILED, R.SOURCE_UNREADABLE)], "none", console):
+        console.print(line)
+    assert "the disk is gone" in out.getvalue()
+    assert "source_unreadable" in out.getvalue()
+    assert [str(line) for line in ledger_lines([], "No ledger of it failed.", console)] == ["No ledger of it failed."]
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_on_a_terminal_sentences_break_between_words_and_paths_never(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    why = "ledger 7 stays in old: " + "its disk is " * 9
+    failed = said(V.LEDGER, L.BUILD_FAILED, R.SOURCE_UNREADABLE, explanation=why)
+    monkeypatch.setattr(status, "InForceReader", lambda *_: Ledgers(record(), failed, said(V.LEDGER, L.BUILT)))
+    monkeypatch.setattr(status, "sentence_console", lambda: Console(width=columns, force_terminal=True))
+    settings = Settings.model_validate({"kafka": {"bootstrap_servers": "127.0.0.1:1"}})
+    show_ledgers(settings, "c1", has_failed, "none", as_json=False)
+    head, *lines, path, count = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out).splitlines()
+    assert (head, count) == ("7 cursor: build_failed, source_unreadable", "1 ledger")
+    assert path == "    /managed-ledgers/t/n/persistent/a/sub"
+    assert max(map(len, lines)) <= columns
+    assert " ".join(line.strip() for line in lines) == why.strip()
+
+
+class Ledgers(nullcontext["Ledgers"]):
+    """The decisions in force about a switch."""
+
+    def __init__(self, *decisions: Decision) -> None:
+        super().__init__(self)
+        self._decisions = decisions
+
+    def now(self) -> "Ledgers":
+        return self
+
+    def decisions(self) -> Sequence[Decision]:
+        return self._decisions
