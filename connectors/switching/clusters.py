@@ -23,7 +23,7 @@ from connectors.zookeeper.json_znodes import owner_member
 from connectors.zookeeper.session import ZOOKEEPER_READ_ERRORS, Reader, UnreadError, ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.observations import Outcome
-from policies.sessions.readings import NAMESPACES
+from policies.sessions.readings import BROKERS, NAMESPACES
 from policies.switching.ledgers import ClusterSnapshot, Layout
 from policies.switching.readings import SwitchBrokers
 from policies.units import UserError
@@ -99,12 +99,12 @@ class ClusterSessions(ExitStack):
         reader, root = self._open(name, _LIST_SECONDS)
         return list_ledgers(reader, root, _read_layout(reader, root))
 
-    def read_brokers(self, path: str) -> SwitchBrokers:
-        """Read the live brokers, which register below a znode."""
+    def read_brokers(self) -> SwitchBrokers:
+        """Read the live brokers."""
         try:
             reader = self.brokers.reader(time_limit(_READ_SECONDS))
-            reader.read(reader.client.sync_async, path)
-            names = reader.read(reader.client.get_children_async, path)
+            reader.read(reader.client.sync_async, BROKERS)
+            names = reader.read(reader.client.get_children_async, BROKERS)
         except ZOOKEEPER_READ_ERRORS.expected as error:
             return SwitchBrokers(cluster=self.cluster, **ZOOKEEPER_READ_ERRORS.failure(error))
         return SwitchBrokers(cluster=self.cluster, outcome=Outcome.OK, brokers=tuple(sorted(names or ())))

@@ -65,7 +65,6 @@ class SwitchReadings:
         self._cluster = sessions.cluster
         self._sessions = sessions
         self._registry = registry
-        self._brokers_path = settings.brokers_path
         self._inventory_valid_ms = 2 * millis_of(settings.inventory_interval)
         self._rules = rules
         self._publish = publish
@@ -93,7 +92,7 @@ class SwitchReadings:
             return  # no reading counts of which it is not known which directive it follows
         # Later readings are of this epoch or a later one, whatever the clocks show.
         epoch = {"epoch": registry.directive.epoch if registry.directive else 0}
-        brokers = self._sessions.read_brokers(self._brokers_path).model_copy(update=epoch)
+        brokers = self._sessions.read_brokers().model_copy(update=epoch)
         self._publish_if("brokers", brokers, due=due)
         for name in self._sessions.settings.clusters:
             self._publish_if(f"cluster {name}", self._read_cluster(name).model_copy(update=epoch), due=due)

@@ -7,7 +7,6 @@ from pydantic import Field, SecretStr
 from connectors.bookkeeper.settings import BookKeeperClusters, CopyReplication
 from connectors.redaction import RedactedBlock, secret
 from connectors.registration import ClusterSetting, PolicyConnectors
-from connectors.zookeeper.settings import ZnodePath
 from policies.units import PositiveDuration, parse_duration
 
 
@@ -21,9 +20,6 @@ class SwitchExecution(RedactedBlock):
     inventory_interval: PositiveDuration = Field(
         default=parse_duration("10m"),
         description="Interval of listing all schema locators and cursors without a request.",
-    )
-    brokers_path: ZnodePath = Field(
-        default="/loadbalance/brokers", description="The znode in which live brokers register, one child each."
     )
     copy_timeout: PositiveDuration = Field(
         default=parse_duration("30s"), description="Time limit of one request of the BookKeeper client."

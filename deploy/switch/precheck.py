@@ -14,7 +14,6 @@ from rich.text import Text
 from connectors.bookkeeper.cluster import now_ms
 from connectors.switching.clusters import ClusterSessions
 from connectors.switching.readings import check_switch
-from connectors.switching.registration import SwitchExecution
 from connectors.zookeeper.session import NotConnectedError, UnreadError, describe_zookeeper_error
 from deploy.console.terminal import SafeConsole
 from deploy.settings.application import Settings
@@ -213,10 +212,9 @@ def make_plan(settings: Settings, report: SwitchPrecheck, seen: PrecheckSnapshot
             facts = sessions.find_ledgers(report.source, copied).facts
         except (UnreadError, NotConnectedError, UserError):
             facts = {}
-        execution = settings.watched(report.cluster).switching or SwitchExecution()
-        live = sessions.read_brokers(execution.brokers_path)
+        live = sessions.read_brokers()
     if live.outcome is not Outcome.OK:
-        typer.echo(f"not read: {execution.brokers_path}: {live.detail}", err=True)
+        typer.echo(f"live brokers are not read: {live.detail}", err=True)
     closed = [facts[i] for i in copied if i in facts and facts[i].state is LedgerState.CLOSED]
     length_bytes = sum(ledger.length_bytes for ledger in closed)
     bytes_per_second = min(BYTES_PER_SECOND, limits.copy_bytes_per_second or BYTES_PER_SECOND)
