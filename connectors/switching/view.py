@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from connectors.views import Decided, Family, PolicyDetail, PolicyView, Sample
 from policies.decisions import Decision
 from policies.switching.decisions import SwitchDecision, SwitchRecord
 from policies.switching.settings import SwitchingSettings
 from policies.switching.state import ENDED, WAY, LedgerStage, SwitchStage
-from policies.units import ClosedEnum, Instant
+from policies.units import Instant
 
 STAGE = Family(
     "headgate_switch_stage",
@@ -102,25 +102,6 @@ def _list_records(decided: Decided) -> Iterator[SwitchRecord]:
 
 # The switching policy on the status page: the progress of a switch through its stages.
 
-_BEFORE = frozenset({SwitchStage.NONE, SwitchStage.REGISTERED, SwitchStage.PRECHECKED})
-
-
-class StagePlace(ClosedEnum):
-    """A stage's place in the sequence of stages."""
-
-    PAST = "past", "The switch has passed it."
-    NOW = "now", "The switch is in it."
-    AHEAD = "ahead", "The switch has not reached it."
-
-
-class Stage(BaseModel):
-    """One stage of the sequence."""
-
-    model_config = ConfigDict(frozen=True)
-
-    stage: SwitchStage
-    place: StagePlace
-
 
 class SwitchingDetail(PolicyDetail):
     """The cluster that brokers write to, and the state of the last switch."""
@@ -131,7 +112,7 @@ class SwitchingDetail(PolicyDetail):
     source: str | None = Field(description="The cluster that brokers leave; null if no switch has begun.")
     target: str | None = Field(description="The cluster that they move to; null if no switch has begun.")
     stage: SwitchStage
-    way: tuple[Stage, ...] = Field(description="The stages of a successful switch; empty for another one.")
+    way: tuple[SwitchStage, ...] = Field(description="The stages of a switch without failures; empty for another one.")
     ledgers: dict[LedgerStage, int] = Field(description="Number of ledgers by stage.")
     brokers_live: int | None = Field(description="Number of live brokers; null if unknown.")
     brokers_acked: int = Field(description="Number of brokers that follow the directive in force.")
@@ -146,16 +127,7 @@ def _build_detail(record: SwitchRecord) -> SwitchingDetail:
     return SwitchingDetail(
         **{name: getattr(record, name) for name in SwitchingDetail.model_fields.keys() & SwitchRecord.model_fields},
         stage=record.verdict,
-        way=tuple(_list_stages(record.verdict)),
+        way=WAY if record.verdict in WAY else (),
         brokers_live=record.brokers.live,
         brokers_acked=record.brokers.acked,
     )
-
-
-def _list_stages(stage: SwitchStage) -> Iterator[Stage]:
-    if stage not in WAY and stage not in _BEFORE:
-        return
-    reached = WAY.index(stage) if stage in WAY else -1
-    for number, each in enumerate(WAY):
-        place = StagePlace.PAST if number < reached else StagePlace.NOW if number == reached else StagePlace.AHEAD
-        yield Stage(stage=each, place=place)
