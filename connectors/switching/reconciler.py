@@ -76,12 +76,6 @@ class SwitchExecutorMetrics(ActuatorMetrics):
             ("cluster",),
             registry=registry,
         )
-        self.orders = Counter(
-            "headgate_switch_orders",
-            "Orders of the switching policy that were begun.",
-            ("cluster", "verdict"),
-            registry=registry,
-        )
         self.answers = Counter(
             "headgate_switch_answers",
             "Results of orders about ledgers.",
@@ -279,7 +273,6 @@ class SwitchReconciler:
     def _begin(self, order: SwitchDecision, ledgers: Executor, readings: Executor) -> None:
         log = _log.debug if order.verdict in LEDGER_ORDERS else _log.info  # there may be 100,000 of them
         log("switch order", cluster=self._cluster, verdict=order.verdict.value, subject=order.subject, op=order.op)
-        self._metrics.orders.labels(self._cluster, order.verdict.value).inc()
         if order.verdict in LEDGER_ORDERS:
             work, version = self._ledgers[order.subject], (order.op, order.sequence)
             if version > work.newest:
