@@ -34,7 +34,6 @@ _NUMBERS = itertools.count()
 """Names of requests."""
 
 _COPIER = Path(__file__).parent / "java" / "LedgerCopier.java"
-_NEEDED = ("bookkeeper-server-", "circe-checksum-")
 _CONSOLE_TAIL_BYTES = 4096
 _EXIT_SECONDS = 1.0
 
@@ -99,16 +98,12 @@ class BookKeeperJvm:
         run_dir: this JVM's own folder, for temporary files and for `console.log` with its output since the start.
         heap_mebibytes: size of the heap; buffers outside the heap may take as much again.
 
-    Raises:
-        UserError: a jar is missing.
+    Raises UserError as `support_jars` does.
     """
 
     def __init__(self, java: Path, jars: Sequence[Path], run_dir: Path, *, heap_mebibytes: int = 256) -> None:
         self._java = java
         self._jars = (*jars, *support_jars())
-        for name in _NEEDED:
-            if not any(jar.name.startswith(name) for jar in self._jars):
-                raise UserError(f"no jar {name}*.jar was given: pass ensure_jars('bookkeeper', …).")
         self._run_dir = run_dir.absolute()
         self._heap_mebibytes = heap_mebibytes
         self._lock = threading.Lock()

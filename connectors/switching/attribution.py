@@ -5,16 +5,13 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from kazoo.exceptions import BadVersionError, ConnectionLoss, NoAuthError, NoNodeError
+from kazoo.exceptions import BadVersionError, NoAuthError, NoNodeError
 
 from connectors.pulsar.topics import ValuePart, difference, references_in, set_attribution
 from connectors.zookeeper.json_znodes import JsonZnodes, Node, ZnodeError
 from connectors.zookeeper.session import ZOOKEEPER_FAILURES, ZooKeeperSession, describe_zookeeper_error
 from policies.switching.ledgers import LedgerKind, Reference, with_ledger
 from policies.switching.readings import LedgerOutcome
-
-_USUAL_LIMIT_BYTES = 2**20 - 1
-"""Default of ZooKeeper's `jute.maxbuffer`; it closes the connection on a larger request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +133,7 @@ class ReferenceZnodes:
         except NoAuthError:
             raise ZnodeError(f"{path}: its ACL does not let us write it") from None
         except ZOOKEEPER_FAILURES as error:
-            large = isinstance(error, ConnectionLoss) and len(path) + len(data) > _USUAL_LIMIT_BYTES - 100
-            hint = f": its {len(data)} bytes may be more than the server's jute.maxbuffer allows" if large else ""
-            raise ZnodeError(f"{path}: {describe_zookeeper_error(error)}{hint}") from None
+            raise ZnodeError(f"{path}: {describe_zookeeper_error(error)}") from None
 
 
 def _judge_znode(path: str, znode: Node[bytes] | None, move: Move) -> Attribution | None:

@@ -51,13 +51,6 @@ def started(jvm: BookKeeperJvm, process: Process, copier: Any = None) -> LiveJvm
     return jvm._live
 
 
-@pytest.mark.parametrize("missing", range(len(JARS)), ids=[jar.name for jar in JARS])
-def test_a_jar_that_is_missing_is_named_before_anything_starts(missing: int, tmp_path: Path) -> None:
-    jars = [jar for number, jar in enumerate(JARS) if number != missing]
-    with pytest.raises(UserError, match=f"no jar {JARS[missing].name.removesuffix('1.jar')}"):
-        BookKeeperJvm(Path("/bin/java"), jars, tmp_path)
-
-
 def test_the_compiler_comes_from_pysparks_jars_and_py4j_from_its_own_package() -> None:
     names = [jar.name for jar in support_jars()]
     assert [name.partition("-")[0].rstrip("0123456789.jar") for name in names][1:] == ["commons", "janino"]
