@@ -162,12 +162,6 @@ class Registry:
             raise DamagedZnodeError(f"{path} is damaged: {first_problem(error)}") from None
         return Node(value, node.version, node.ephemeral_owner, node.czxid, node.mzxid)
 
-    def read_permits(self) -> dict[str, int]:
-        """Return the clusters whose clients brokers may close, each with the epoch of the permit."""
-        folder = f"{REGISTRY_ROOT}/clients"
-        permits = ((name, self._get(f"{folder}/{name}", _EPOCH, field="epoch")) for name in self.nodes.children(folder))
-        return {unquote(name): permit.value for name, permit in permits if permit is not None}
-
     def carry_out(self, order: SwitchDecision) -> SwitchStatus | None:
         """Carry out an order. Returns the result of a status; the next reading of the registry shows the others."""
         args: dict[str, Any] = dict(order.args)

@@ -99,13 +99,6 @@ class JsonZnodes:
     def _paths_below(self, path: str) -> list[str]:
         return [f"{path}/{name}" for name in self.children(path)]
 
-    def watch(self, path: str, on_change: Callable[[Any], None]) -> None:
-        """Call a function once when a znode is created, changed or deleted, or the connection is lost.
-
-        The call comes from kazoo's thread and must not wait. A second `watch` before it has no effect.
-        """
-        self._request(lambda client: client.exists_async(path, watch=on_change))
-
     def ensure(self, path: str) -> None:
         """Create an empty znode and its parents unless they exist.
 

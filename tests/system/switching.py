@@ -4,12 +4,10 @@ import io
 import json
 import shutil
 import sys
-import threading
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -23,20 +21,17 @@ from prometheus_client import CollectorRegistry
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics, observations_to
 from connectors.pulsar.metadata import parse_cursor, parse_locator
-from connectors.switching.broker_agent import BrokerAgent
-from connectors.zookeeper.session import ZooKeeperSession
-from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy import cli
 from policies.observations import Outcome
 from policies.switching.ledgers import Layout, LedgerKind, hob_name, path_of
 from policies.switching.readings import CommandArgs, CommandName, SwitchCommand
 from policies.wire import observation_event
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
-from tests.fakes.broker import Clients
 from tests.system.bookkeeper import Bookie, init_cluster
+from tests.system.broker_agent import Broker
 from tests.system.ledgers import LedgerClient
 from tests.system.loop import Entry, Headgate, Topic, await_ready, make_topics, produce, write_settings
-from tests.system.waiting import DEADLINE_SECONDS, eventually
+from tests.system.waiting import eventually
 from tests.system.zookeeper import ZooKeeper, free_port
 
 OLD, NEW = "old", "new"
@@ -122,16 +117,6 @@ class Clusters:
         return found
 
 
-@dataclass
-class Broker:
-    """A stand-in for a broker: its registration, and the reference agent."""
-
-    name: str
-    clients: Clients = field(default_factory=Clients)
-    stop: threading.Event = field(default_factory=threading.Event)
-    thread: threading.Thread | None = None
-
-
 class BrokerCluster:
     """A cluster of brokers whose schemas and cursors name ledgers of the old BookKeeper cluster.
 
@@ -148,7 +133,8 @@ class BrokerCluster:
         self.servers = f"{clusters.zookeeper.servers}/{name}"
         self.ledgers: dict[int, list[bytes]] = {}
         """By id, what each ledger holds."""
-        self.brokers = [Broker(f"127.0.0.{n}:8080") for n in (1, 2, 3)]
+        names = (f"127.0.0.{n}:8080" for n in (1, 2, 3))
+        self.brokers = [Broker(name, each, self.servers, lambda reading: self._report(reading)) for each in names]
         self._kafka, self._prefix = kafka, prefix
         self._stack = ExitStack()
 
@@ -168,7 +154,7 @@ class BrokerCluster:
 
     def __exit__(self, *error: object) -> None:
         for broker in self.brokers:
-            self.stop_agent(broker)
+            broker.stop_agent()
         self._stack.close()
 
     def settings(self) -> dict[str, Any]:
@@ -244,9 +230,7 @@ class BrokerCluster:
     def start_agents(self, *brokers: Broker) -> None:
         """Register brokers, and run their agents."""
         for broker in brokers or self.brokers:
-            broker.stop = threading.Event()
-            broker.thread = threading.Thread(target=self._run_agent, args=(broker,), name=f"agent {broker.name}")
-            broker.thread.start()
+            broker.start_agent()
         self.register(*(brokers or self.brokers))
 
     def register(self, *brokers: Broker) -> None:
@@ -254,21 +238,6 @@ class BrokerCluster:
         with self.client() as client:
             for broker in brokers:
                 client.ensure_path(f"{BROKERS}/{broker.name}")
-
-    def stop_agent(self, broker: Broker) -> None:
-        """End an agent; its broker stays registered."""
-        broker.stop.set()
-        if broker.thread is not None:
-            broker.thread.join(DEADLINE_SECONDS)
-            broker.thread = None
-
-    def _run_agent(self, broker: Broker) -> None:
-        session = ZooKeeperSession(broker.name, ZooKeeperConnection(servers=self.servers))
-        try:
-            agent = BrokerAgent(self.name, broker.name, session, broker.clients, self._report, interval_seconds=1.0)
-            agent.run(broker.stop)
-        finally:
-            session.close()
 
 
 class SwitchLoop:

@@ -117,8 +117,8 @@ def test_a_switch_ends_as_it_should_though_all_is_killed_at_stages(
             return bool(closing["verdict"] == "close-client")
 
         eventually("the client of the old cluster may be closed", may_close)
-        eventually("all closed theirs", lambda: all(broker.clients.closed for broker in brokers.brokers))
-        assert {tuple(broker.clients.closed) for broker in brokers.brokers} == {(OLD,)}
+        eventually("all closed theirs", lambda: all(broker.closed for broker in brokers.brokers))
+        assert {tuple(broker.closed) for broker in brokers.brokers} == {(OLD,)}
 
 
 def test_a_foreign_ledger_is_never_touched_and_a_silent_broker_holds_the_switch(
@@ -299,7 +299,7 @@ def test_a_night_in_which_copies_stall_an_agent_is_silent_and_brokers_go_back(
         says(loop, 0, "resume", *at, "--yes", expected="goes on at build")
 
         silent = brokers.brokers[0]
-        brokers.stop_agent(silent)
+        silent.stop_agent()
         await_status(loop, STALL, f"switch-broker-astray: {silent.name} is not heard of")
         says(loop, 0, "rollback", *at, "--with-brokers", "--yes", expected="is rolled back")
         raise_ids(clusters, loop, STALL)

@@ -1,4 +1,4 @@
-"""Registry, lease and broker agents on a real ZooKeeper: races, lost sessions, crashes and damaged znodes."""
+"""Registry and lease on a real ZooKeeper: races, lost sessions, crashes and damaged znodes."""
 
 import itertools
 import json
@@ -6,7 +6,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import msgspec
@@ -16,18 +16,15 @@ from kazoo.exceptions import NoAuthError
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, make_acl, make_digest_acl
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
-from connectors.switching.broker_agent import BrokerAgent
 from connectors.switching.registry import HeldLease, Registry, ZooKeeperLease
 from connectors.zookeeper.json_znodes import JsonZnodes, Step, ZnodeConflictError, ZnodeError, check, create, delete
 from connectors.zookeeper.json_znodes import put as put_step
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
-from policies.observations import Reading
-from policies.switching.readings import SwitchBroker, SwitchRegistry
+from policies.switching.readings import SwitchRegistry
 from policies.switching.state import ClusterStatus, RegistryEntry
-from tests.fakes.broker import Clients
 from tests.system.tcp_proxy import TcpProxy
-from tests.system.waiting import DEADLINE_SECONDS, eventually
+from tests.system.waiting import eventually
 from tests.system.zookeeper import ZooKeeper
 
 LEASE = f"{REGISTRY_ROOT}/lease"
@@ -92,14 +89,6 @@ def register(
 ) -> None:
     entry = RegistryEntry(name, f"zk://{name}/ledgers", f"id-{name}", "/ledgers", status, version)
     registry.write_cluster(entry, bootstrap)
-
-
-@pytest.fixture
-def both(registry: Registry) -> Registry:
-    """A registry with an active and a standby cluster."""
-    register(registry, "old", ClusterStatus.ACTIVE, bootstrap="old")
-    register(registry, "new", ClusterStatus.STANDBY)
-    return registry
 
 
 def statuses(view: SwitchRegistry) -> dict[str, str]:
@@ -227,73 +216,6 @@ def test_who_was_cut_off_for_longer_than_its_session_finds_that_it_holds_nothing
         assert paused.renew() == HeldLease(3, "h1")
 
 
-# --- the agent
-
-
-class Agent:
-    """An agent, its broker, and what it reported; each is a process of its own, as it were."""
-
-    def __init__(self, session: ZooKeeperSession, broker: Clients | None = None, **options: Any) -> None:
-        self.broker = broker or Clients()
-        self.reports: list[SwitchBroker] = []
-        self.agent = BrokerAgent("c1", "b1:8080", session, self.broker, self._take, **options)
-
-    def _take(self, reading: Reading) -> None:
-        assert isinstance(reading, SwitchBroker)
-        self.reports.append(reading)
-
-    def poll(self) -> SwitchBroker:
-        before = len(self.reports)
-        self.agent.poll_once()
-        assert len(self.reports) == before + 1
-        return self.reports[-1]
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        stop = threading.Event()
-        thread = threading.Thread(target=self.agent.run, args=(stop,))
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join(DEADLINE_SECONDS)
-            assert not thread.is_alive()
-
-    def await_epoch(self, epoch: int) -> SwitchBroker:
-        return eventually(
-            f"epoch {epoch} is reported", lambda: next((r for r in self.reports if r.epoch == epoch), None)
-        )
-
-
-@pytest.fixture
-def b1(opened: Open) -> Agent:
-    return Agent(opened())
-
-
-def test_a_directive_is_followed_at_once_not_with_the_next_poll(both: Registry, opened: Open) -> None:
-    b1 = Agent(opened(), interval_seconds=3600.0)
-    with b1.running():
-        b1.await_epoch(0)
-        both.write_directive(1, "new")
-        b1.await_epoch(1)
-        both.write_directive(2, "old")
-        b1.await_epoch(2)
-    assert b1.broker.opened == ["old", "new", "old"]
-
-
-def test_a_directive_is_followed_after_the_loss_of_a_session_too(
-    both: Registry, zookeeper: ZooKeeper, opened: Open
-) -> None:
-    session = opened()
-    b1 = Agent(session, interval_seconds=0.5)
-    with b1.running():
-        b1.await_epoch(0)
-        zookeeper.expire(session.client().client_id[0])
-        both.write_directive(1, "new")
-        b1.await_epoch(1)
-
-
 # --- who may write it
 
 
@@ -359,21 +281,6 @@ def test_nothing_is_ordered_below_a_node_that_others_may_change(mine: ZooKeeperS
                 ZooKeeperLease(mine).renew()
         mine.client().set_acls(path, CREATOR_ALL_ACL)
     assert ZooKeeperLease(mine).renew() is not None
-
-
-def test_a_running_broker_follows_no_directive_that_others_may_change(
-    mine: ZooKeeperSession, tree: KazooClient
-) -> None:
-    registry, b1 = Registry(mine, "c1"), Agent(mine)
-    register(registry, "old", ClusterStatus.ACTIVE, bootstrap="old")
-    register(registry, "new", ClusterStatus.STANDBY)
-    registry.write_directive(1, "old")
-    assert b1.poll().epoch == 1
-    mine.client().set_acls(f"{REGISTRY_ROOT}/directive", OPEN_ACL_UNSAFE)
-    tree.set(f"{REGISTRY_ROOT}/directive", b'{"epoch": 99, "target": "new"}')
-    assert (b1.poll().epoch, b1.broker.opened) == (1, ["old"])
-    mine.client().set_acls(f"{REGISTRY_ROOT}/directive", CREATOR_ALL_ACL)
-    assert (b1.poll().epoch, b1.broker.opened) == (99, ["old", "new"]), "its owner has looked at it and closed it"
 
 
 def below(client: KazooClient, path: str) -> list[str]:
