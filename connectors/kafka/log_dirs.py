@@ -17,8 +17,17 @@ from connectors.kafka.connection import WatchedKafka
 from policies.free_space.limits import Limit
 from policies.free_space.volumes import VolumeState, fold_volumes
 from policies.observations import Outcome, Reading
-from policies.throttle.pace import BrokerPace, PaceBounds, adapt_pace, stretch_intervals
-from policies.throttle.readings import BrokerMember, KafkaCluster, LogDirs, ReplicaSizes, VolumeReading
+from policies.throttle.readings import (
+    BrokerMember,
+    BrokerPace,
+    KafkaCluster,
+    LogDirs,
+    PaceBounds,
+    ReplicaSizes,
+    VolumeReading,
+    adapt_pace,
+    stretch_intervals,
+)
 from policies.throttle.state import VolumeContent, is_filling_up, measure_usage
 
 # Reads which topics fill the volumes that are at a limit, or full soon: at most once a minute and broker.

@@ -12,9 +12,8 @@ from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasR
 
 from connectors.kafka.cluster_client import ClusterClient, KafkaBroker, NodeId, error_in
 from policies.free_space.levels import Original, Rate
-from policies.throttle.quota_rates import DEFAULT_WINDOW_SECONDS
-from policies.throttle.quota_settings import DEFAULT, Entity
-from policies.throttle.quota_state import record_entity, recorded_entity
+from policies.throttle.quotas import DEFAULT_WINDOW_SECONDS, record_entity, recorded_entity
+from policies.throttle.settings import DEFAULT, Entity
 from policies.units import UserError
 
 RATE_KEY = "producer_byte_rate"

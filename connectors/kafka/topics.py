@@ -20,7 +20,7 @@ from policies.registry import (
     observed_topic,
     observed_topics,
 )
-from policies.throttle.quota_state import QuotaState
+from policies.throttle.quotas import QuotaState
 from policies.units import PositiveDuration, Size, UserError, millis_of, parse_duration
 from policies.wire import CONTENT_TYPE, DECIDER_TOPIC, MAX_DECISION_BYTES, MAX_RECORD_BYTES, SHARE_COUNT, SHARES_TOPIC
 

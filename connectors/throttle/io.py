@@ -29,10 +29,9 @@ from policies.free_space.volumes import name_volume
 from policies.observations import Outcome, Reading
 from policies.registry import APPLIED_QUOTAS
 from policies.throttle import LogDirs, ThrottleFactor, ThrottleSettings
-from policies.throttle.quota_rates import may_be_ours
-from policies.throttle.quota_settings import Cover, Entity, QuotaSettings, forget_command, parse_entity
-from policies.throttle.quota_state import QuotaState, exclude_own, find_coverage, misses_empty_ids
+from policies.throttle.quotas import QuotaState, exclude_own, find_coverage, may_be_ours, misses_empty_ids
 from policies.throttle.readings import QuotaApplication
+from policies.throttle.settings import Cover, Entity, QuotaSettings, forget_command, parse_entity
 from policies.units import UserError, counted, human_bytes, name_some
 
 _log = structlog.get_logger(__name__)

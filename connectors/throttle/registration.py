@@ -5,9 +5,8 @@ from datetime import timedelta
 
 from connectors.registration import ClusterSetting, ClusterSources, PolicyConnectors, SettingsWarning, warn_of_interval
 from policies.throttle import ThrottleSettings
-from policies.throttle.quota_rates import DEFAULT_WINDOW_SECONDS, full_rate_seconds
-from policies.throttle.quota_settings import QuotaSettings
-from policies.throttle.quota_state import CATCH_ALL
+from policies.throttle.quotas import CATCH_ALL, DEFAULT_WINDOW_SECONDS, full_rate_seconds
+from policies.throttle.settings import QuotaSettings
 from policies.units import format_duration
 
 

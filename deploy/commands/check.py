@@ -21,8 +21,8 @@ from deploy.settings.file import read_file, settings_of, unusable_files
 from deploy.settings.schema import model_at, places, suggest, unknown_variables, variable_for
 from deploy.settings.yaml_text import mappings
 from policies.registry import POLICIES
-from policies.throttle.quota_settings import QuotaSettings
-from policies.throttle.quota_state import exclude_own
+from policies.throttle.quotas import exclude_own
+from policies.throttle.settings import QuotaSettings
 from policies.units import UserError, counted, human_bytes
 from streaming.settings import is_loopback
 

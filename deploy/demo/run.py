@@ -48,8 +48,8 @@ from deploy.settings.folders import default_cache_dir
 from policies.bookie_disks.readings import PublishApplication
 from policies.observations import ReportResult
 from policies.registry import AUDIT
-from policies.throttle.quota_settings import DEFAULT, Entity
 from policies.throttle.readings import QuotaApplication
+from policies.throttle.settings import DEFAULT, Entity
 from policies.units import UserError, human_bytes, human_seconds, without_settings
 from policies.wire import BadRecordError, EventReader
 

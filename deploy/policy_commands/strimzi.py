@@ -20,7 +20,7 @@ from ruamel.yaml.error import YAMLError
 from connectors.kafka.connection import SaslMechanism
 from deploy.settings.schema import suggest
 from policies.throttle import ThrottleSettings
-from policies.throttle.quota_settings import QuotaSettings
+from policies.throttle.settings import QuotaSettings
 from policies.units import UserError, format_duration
 
 # The plugin's admin client as a Kafka connection of Headgate's settings.

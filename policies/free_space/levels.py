@@ -137,7 +137,7 @@ class Original:
     latest: int
     """The rate that Headgate set with this record. Equal to `baseline`: an operator confirmed it as the original."""
     owner: int = 1
-    """The number of the cluster's name in the settings (`quota_state.owner_number`)."""
+    """The number of the cluster's name in the settings (`quotas.owner_number`)."""
 
     @property
     def is_held(self) -> bool:

@@ -21,8 +21,8 @@ from policies.free_space.alerts import (
 from policies.free_space.limits import LimitHit
 from policies.free_space.volumes import Freshness, VolumeVerdict, name_volume
 from policies.policy import AlertKind
-from policies.throttle.quota_settings import forget_command
-from policies.throttle.quota_state import NamedQuota, QuotaState
+from policies.throttle.quotas import NamedQuota, QuotaState
+from policies.throttle.settings import forget_command
 from policies.throttle.state import (
     MeasuredUsage,
     VolumeKey,

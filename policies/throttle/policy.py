@@ -50,7 +50,7 @@ from policies.throttle.decisions import (
 )
 from policies.throttle.fold import ThrottleCommand, describe_result, fold
 from policies.throttle.judge import BrokerVerdict, ClusterVerdict, judge_brokers, judge_cluster
-from policies.throttle.quota_state import QuotaState
+from policies.throttle.quotas import QuotaState
 from policies.throttle.readings import LogDirs
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import ThrottleState, describe_departure, describe_filling, list_usage

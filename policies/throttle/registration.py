@@ -4,7 +4,7 @@ from policies.policy import Inhibition, Policy, PolicyKind, ReportKind
 from policies.throttle import NAME, KafkaCluster, LogDirs, ReplicaSizes, ThrottleFactor, ThrottleSettings, ThrottleState
 from policies.throttle import alerts as kinds
 from policies.throttle.fold import AdoptCommand, ForgetCommand
-from policies.throttle.quota_state import QuotaState
+from policies.throttle.quotas import QuotaState
 from policies.throttle.readings import AppliedQuota, QuotaApplication
 
 _ONE_VOLUME = ("cluster", "subject")

@@ -21,7 +21,7 @@ from connectors.kafka.quotas import FAILURES, QuotaClient
 from deploy.demo.load import Load
 from deploy.embedded.kafka import EmbeddedKafka
 from policies.free_space.levels import Rate
-from policies.throttle.quota_settings import DEFAULT, Entity
+from policies.throttle.settings import DEFAULT, Entity
 from tests.system.disks import small_disk
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 

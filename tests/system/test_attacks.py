@@ -30,7 +30,7 @@ from policies.observations import Outcome, Reading
 from policies.registry import decided_topics, observed_topic, observed_topics
 from policies.switching.readings import SwitchBrokers
 from policies.throttle import LogDirs
-from policies.throttle.quota_state import MOST_NAMED, QuotaState
+from policies.throttle.quotas import MOST_NAMED, QuotaState
 from policies.throttle.readings import VolumeReading
 from policies.wire import observation_event
 from tests.eager import EAGER, TOTAL_BYTES

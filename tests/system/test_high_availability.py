@@ -16,7 +16,7 @@ from connectors.kafka.quotas import QuotaClient
 from connectors.kafka.topics import TopicSettings
 from connectors.partitions.membership import Membership, deciders_group, describe_loops, find_deciders
 from connectors.partitions.settings import PartitionSettings
-from policies.throttle.quota_settings import Entity
+from policies.throttle.settings import Entity
 from policies.wire import SHARE_COUNT
 from tests.progress import tell
 from tests.system.loop import UNHURRIED, Headgate, Topic, await_ready, http_get, produce, series, write_settings

@@ -37,8 +37,8 @@ from deploy.settings.folders import default_cache_dir
 from policies.bookie_readings import BookieRacks, Bookies
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import SessionState, ZkSession
-from policies.throttle.quota_settings import DEFAULT, Entity
 from policies.throttle.readings import LogDirs
+from policies.throttle.settings import DEFAULT, Entity
 from policies.units import UserError
 from tests.system import older
 from tests.system.bookkeeper import Bookie, init_cluster

@@ -27,7 +27,7 @@ from policies.decisions import Mode, deterministic_id
 from policies.free_space.gate import FactorVerdict
 from policies.throttle import ThrottleFactor
 from policies.throttle.decisions import ThrottleReason, VolumeCounts
-from policies.throttle.quota_settings import DEFAULT, Entity
+from policies.throttle.settings import DEFAULT, Entity
 from policies.units import UserError
 from policies.wire import decision_event
 from tests.system.brokers import kill_broker

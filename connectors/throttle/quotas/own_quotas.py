@@ -1,6 +1,6 @@
 """The quotas that one cluster's worker has set, and what a broker's answer means in their light.
 
-KRaft's metadata reach each broker in order, and a quota changes together with its record (`quota_state.Original`). So a
+KRaft's metadata reach each broker in order, and a quota changes together with its record (`quotas.Original`). So a
 broker that shows the record of the last change has received that change: if it shows another rate beside it, somebody
 else has set that rate since. A broker that shows an earlier record of ours is behind, however late it is, and its
 answer is no news. So may be a broker that shows no record, unless it has shown ours before, or every broker shows none
@@ -17,16 +17,16 @@ from kafka.errors import AuthorizationError
 from connectors.kafka.cluster_client import NodeId, detail_of
 from connectors.kafka.quotas import CALLBACK_KEY, BrokerQuotas, BrokerQuotaSettings, QuotaClient
 from policies.free_space.levels import LevelPlan, LevelRecord, Original, Rate
-from policies.throttle.quota_rates import (
+from policies.throttle.quotas import (
     DEFAULT_WINDOW_SECONDS,
     Contest,
     PastRate,
     QuotaStep,
     RatesInForce,
     note_put_back,
+    owner_number,
 )
-from policies.throttle.quota_settings import Entity, QuotaSettings
-from policies.throttle.quota_state import owner_number
+from policies.throttle.settings import Entity, QuotaSettings
 
 SETTLE_SECONDS = 5.0
 """Time after which every broker should show an altered quota."""
@@ -267,7 +267,7 @@ class PlannedQuotas:
     throttle: Mapping[Entity, LevelPlan] = field(default_factory=dict)
     """Those of the entities that are slowed down, or put back."""
     added: Mapping[Entity, LevelPlan] = field(default_factory=dict)
-    """Those that make the others fit all clients (`quota_state.find_additions`)."""
+    """Those that make the others fit all clients (`quotas.find_additions`)."""
     slowed: Mapping[Entity, int] = field(default_factory=dict)
     """The rates of the entities that are slowed down, by Headgate's quota or by a tighter one of their own."""
     misses_empty_ids: bool = False

@@ -11,9 +11,9 @@ from prometheus_client import CollectorRegistry, Gauge
 from connectors.actuation.level_worker import Attempt, LevelMetrics, LevelReports
 from connectors.actuation.worker import PublishAudit
 from policies.free_space.levels import LevelPlan, LimitReason, LimitVerdict, Rate
-from policies.throttle.quota_settings import Entity, forget_command
-from policies.throttle.quota_state import FREE_RATE
+from policies.throttle.quotas import FREE_RATE
 from policies.throttle.readings import AppliedQuota, QuotaApplication
+from policies.throttle.settings import Entity, forget_command
 from policies.wire import actuator_event
 
 _log = structlog.get_logger(__name__)

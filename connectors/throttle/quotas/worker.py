@@ -39,18 +39,17 @@ from policies.free_space.levels import (
 )
 from policies.observations import Outcome, ReportResult
 from policies.throttle.decisions import ThrottleFactor
-from policies.throttle.quota_rates import may_be_ours
-from policies.throttle.quota_settings import DEFAULT_FLOOR, Entity, QuotaSettings
-from policies.throttle.quota_state import (
+from policies.throttle.quotas import (
     MOST_NAMED,
     Coverage,
     NamedQuota,
     QuotaState,
     find_additions,
     find_coverage,
+    may_be_ours,
     misses_empty_ids,
 )
-from policies.throttle.settings import ThrottleSettings
+from policies.throttle.settings import DEFAULT_FLOOR, Entity, QuotaSettings, ThrottleSettings
 from policies.units import MAX_INT64, UserError
 
 _BROKERS_AGAIN_SECONDS = 600.0

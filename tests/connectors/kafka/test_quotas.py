@@ -11,8 +11,8 @@ from kafka.protocol.admin import AlterClientQuotasResponse, DescribeClientQuotas
 from connectors.kafka.cluster_client import KafkaBroker, NodeAnswer, NodeId
 from connectors.kafka.quotas import CALLBACK_KEY, RATE_KEY, BrokerQuotaSettings, QuotaClient
 from policies.free_space.levels import Original
-from policies.throttle.quota_settings import DEFAULT, Entity
-from policies.throttle.quota_state import record_entity
+from policies.throttle.quotas import record_entity
+from policies.throttle.settings import DEFAULT, Entity
 
 ALICE, ALICE_APP = Entity("alice"), Entity("alice", "app")
 EVERYONE = Entity(DEFAULT)

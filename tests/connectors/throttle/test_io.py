@@ -17,8 +17,8 @@ from policies.free_space.levels import Original
 from policies.free_space.limits import Limit
 from policies.observations import Outcome
 from policies.throttle import ThrottleSettings
-from policies.throttle.quota_settings import DEFAULT, Entity, QuotaSettings
 from policies.throttle.readings import LogDirs, VolumeReading
+from policies.throttle.settings import DEFAULT, Entity, QuotaSettings
 from policies.units import UserError
 from tests.connectors.throttle.quotas.test_worker import KAFKA, Kafka, KafkaClient
 from tests.policies.scenario import CLUSTER

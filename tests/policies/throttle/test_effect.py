@@ -7,7 +7,7 @@ import pytest
 from policies.decisions import Alert, AlertStatus, Severity
 from policies.observations import Observation, Outcome
 from policies.throttle.alerts import CONTESTED, ESCAPED, NOT_CARRIED_OUT, UNKNOWN_ORIGINAL, WITHOUT_EFFECT
-from policies.throttle.quota_state import NamedQuota, QuotaState
+from policies.throttle.quotas import NamedQuota, QuotaState
 from policies.throttle.readings import ReplicaSizes, TopicUsage, VolumeUsage
 from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, HARD, Run, at, log_dirs, members, throttle

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.free_space.limits import Limit
-from policies.throttle.pace import BrokerPace, PaceBounds, adapt_pace, stretch_intervals
+from policies.throttle.readings import BrokerPace, PaceBounds, adapt_pace, stretch_intervals
 from tests.policies.scenario import GB, MB, volume
 
 LIMITS = (Limit(available_bytes_below=5 * GB), Limit(available_bytes_below=1 * GB))

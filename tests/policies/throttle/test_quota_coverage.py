@@ -8,17 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.throttle.quota_settings import (
-    DEFAULT,
-    Cover,
-    Entity,
-    QuotaEntity,
-    QuotaSettings,
-    forget_command,
-    parse_entity,
-    write_name,
-)
-from policies.throttle.quota_state import (
+from policies.throttle.quotas import (
     FREE_RATE,
     Coverage,
     find_additions,
@@ -27,6 +17,16 @@ from policies.throttle.quota_state import (
     record_entity,
     recorded_entity,
     takes_precedence,
+)
+from policies.throttle.settings import (
+    DEFAULT,
+    Cover,
+    Entity,
+    QuotaEntity,
+    QuotaSettings,
+    forget_command,
+    parse_entity,
+    write_name,
 )
 from tests.cases import for_each
 

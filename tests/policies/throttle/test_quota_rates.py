@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.throttle.quota_rates import (
+from policies.throttle.quotas import (
     DEFAULT_WINDOW_SECONDS,
     Contest,
     PastRate,

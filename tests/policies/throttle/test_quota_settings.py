@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from policies.throttle.quota_settings import DEFAULT, Entity, QuotaSettings
+from policies.throttle.settings import DEFAULT, Entity, QuotaSettings
 from tests.cases import for_each
 
 ANY_CLIENT = {"client_id": "default", "base": "10MB"}

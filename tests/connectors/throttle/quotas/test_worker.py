@@ -24,9 +24,9 @@ from connectors.throttle.quotas.worker import QuotaWorker
 from policies.decisions import Mode
 from policies.free_space.levels import Original
 from policies.throttle.decisions import ThrottleFactor
-from policies.throttle.quota_settings import DEFAULT, Entity, QuotaSettings
-from policies.throttle.quota_state import QuotaState, owner_number
+from policies.throttle.quotas import QuotaState, owner_number
 from policies.throttle.readings import AppliedQuota
+from policies.throttle.settings import DEFAULT, Entity, QuotaSettings
 from policies.units import format_instant
 from policies.wire import EventReader
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
