@@ -69,11 +69,9 @@ class LevelMetrics(ActuatorMetrics):
         system: the system that has them.
     """
 
-    def __init__(
-        self, registry: CollectorRegistry, name: str, target: str, limits: str, system: str, *, is_paced: bool = False
-    ) -> None:
+    def __init__(self, registry: CollectorRegistry, name: str, target: str, limits: str, system: str) -> None:
         why = f"1 while {limits} cannot be set as decided because requests to {system} fail."
-        super().__init__(registry, f"{name}_failing", why, is_paced=is_paced)
+        super().__init__(registry, f"{name}_failing", why)
         self.rate = Gauge(
             f"{name}_bytes_per_second",
             f"The limit that Headgate has set by {limits} to slow clients down; absent if it has set none.",

@@ -9,8 +9,14 @@ from prometheus_client import CollectorRegistry
 import connectors.bookie_disks.collector
 from connectors.actuation.actuator import Actuator, SideTopic
 from connectors.bookie_disks.collector import BookieDisksCollector
-from connectors.bookie_disks.limits import BrokerLimits, NamespaceLimits, PublishAdmin, PublishLimits
-from connectors.bookie_disks.publishing import PublishMetrics, PublishWorker
+from connectors.bookie_disks.publishing import (
+    BrokerLimits,
+    NamespaceLimits,
+    PublishAdmin,
+    PublishLimits,
+    PublishMetrics,
+    PublishWorker,
+)
 from connectors.bookie_disks.registration import WatchedBookieDisks
 from connectors.collection import PollMetrics, Probe, ProbeResult
 from connectors.component import Component

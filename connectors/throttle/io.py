@@ -20,9 +20,8 @@ from connectors.kafka.log_dirs import LogDirsCollector, log_dirs_reading
 from connectors.kafka.quotas import FAILURES, QuotaClient
 from connectors.policy_io import ActuatorContext, CollectorContext, ProbeContext
 from connectors.registration import ClusterSources
-from connectors.throttle.quotas.own_quotas import OwnQuotas, find_problems
-from connectors.throttle.quotas.reports import QuotaMetrics, QuotaReports, Released
-from connectors.throttle.quotas.worker import QuotaWorker
+from connectors.throttle.own_quotas import OwnQuotas, QuotaMetrics, QuotaReports, Released, find_problems
+from connectors.throttle.quota_worker import QuotaWorker
 from policies.free_space.levels import render_rate
 from policies.free_space.limits import Limit
 from policies.free_space.volumes import name_volume

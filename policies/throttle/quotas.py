@@ -332,15 +332,12 @@ def may_be_ours(found: Rate, base: int | None, floor: int, factors: Iterable[flo
     )
 
 
-# Who else sets a quota: how often it was put back, at which period, and when to look for the next time.
+# Who else sets a quota: how often it was put back, and at which period.
 
 _TIMES_CONTESTED = 3
 """A quota that was put back this many times is fought over."""
 _KEPT = 5
 _FORGOTTEN_AFTER_SECONDS = 900.0
-_CLOSE_LOOK_SECONDS = 0.5
-_OPEN_SHARE = 0.04
-"""The time until the next look, as a share of the time since the quota was put back: at most so long it is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,10 +363,6 @@ class Contest:
         """Whether it has not come back for so long that it need not be expected any more."""
         period = self.period_seconds
         return now - self.at[-1] > (_FORGOTTEN_AFTER_SECONDS if period is None else 3 * period + 3)
-
-    def look_seconds(self, now: float, longest: float) -> float:
-        """Return the time until the next look."""
-        return min(max(_CLOSE_LOOK_SECONDS, _OPEN_SHARE * (now - self.at[-1])), longest)
 
 
 def note_put_back(before: Contest | None, now: float, value: Rate) -> Contest:

@@ -21,12 +21,11 @@ from pydantic import BaseModel
 
 DATA = Path(__file__).parents[1] / "data" / "replay" / "calls.jsonl.xz"
 RECORDED = {
-    "policies.throttle.quotas:Contest.look_seconds": "tests/policies/throttle/test_quota_rates.py",
-    "policies.throttle.quotas:note_put_back": "tests/policies/throttle/test_quota_rates.py",
-    "policies.throttle.settings:parse_entity": "tests/policies/throttle/test_quota_coverage.py",
+    "policies.throttle.quotas:note_put_back": "tests/policies/throttle/test_quotas.py",
+    "policies.throttle.settings:parse_entity": "tests/policies/throttle/test_quotas.py",
     "policies.free_space.levels:plan_level": "tests/policies/free_space/test_levels.py",
-    "policies.throttle.quotas:RatesInForce.step": "tests/policies/throttle/test_quota_rates.py",
-    "policies.throttle.quotas:full_rate_seconds": "tests/policies/throttle/test_quota_rates.py",
+    "policies.throttle.quotas:RatesInForce.step": "tests/policies/throttle/test_quotas.py",
+    "policies.throttle.quotas:full_rate_seconds": "tests/policies/throttle/test_quotas.py",
     "policies.bookie_disks.readings:plan_publish": "tests/policies/bookie_disks/test_publish_plan.py",
     "policies.switching.precheck:precheck": "tests/policies/switching/test_precheck.py",
 }

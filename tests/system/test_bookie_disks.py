@@ -26,8 +26,13 @@ from prometheus_client import CollectorRegistry
 from py4j.java_gateway import JavaGateway
 
 from connectors.bookie_disks.collector import BookieDisksCollector
-from connectors.bookie_disks.limits import BrokerLimits, NamespaceLimits, PublishAdmin
-from connectors.bookie_disks.publishing import PublishMetrics, PublishWorker
+from connectors.bookie_disks.publishing import (
+    BrokerLimits,
+    NamespaceLimits,
+    PublishAdmin,
+    PublishMetrics,
+    PublishWorker,
+)
 from connectors.bookie_disks.registration import WatchedBookieDisks
 from connectors.collection import PollMetrics
 from connectors.pulsar.settings import PulsarAdmin

@@ -12,8 +12,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from connectors.bookie_disks import io
-from connectors.bookie_disks.limits import BrokerLimits, NamespaceLimits, PublishAdmin, PublishLimits
-from connectors.bookie_disks.publishing import PublishMetrics, PublishWorker
+from connectors.bookie_disks.publishing import (
+    BrokerLimits,
+    NamespaceLimits,
+    PublishAdmin,
+    PublishLimits,
+    PublishMetrics,
+    PublishWorker,
+)
 from connectors.decided import DecisionsInForce
 from connectors.kafka.tail import Record
 from connectors.policy_io import ActuatorContext

@@ -11,8 +11,8 @@ from connectors.kafka.quotas import BrokerQuotaSettings
 from connectors.policy_io import ProbeContext
 from connectors.throttle import io
 from connectors.throttle.io import judge_cordons
-from connectors.throttle.quotas.reports import Released
-from connectors.throttle.quotas.worker import QuotaWorker
+from connectors.throttle.own_quotas import Released
+from connectors.throttle.quota_worker import QuotaWorker
 from policies.free_space.levels import Original
 from policies.free_space.limits import Limit
 from policies.observations import Outcome
@@ -20,7 +20,7 @@ from policies.throttle import ThrottleSettings
 from policies.throttle.readings import LogDirs, VolumeReading
 from policies.throttle.settings import DEFAULT, Entity, QuotaSettings
 from policies.units import UserError
-from tests.connectors.throttle.quotas.test_worker import KAFKA, Kafka, KafkaClient
+from tests.connectors.throttle.test_quota_worker import KAFKA, Kafka, KafkaClient
 from tests.policies.scenario import CLUSTER
 
 MB = 1_000_000

@@ -11,20 +11,21 @@ from kafka.errors import KafkaError
 from tenacity import stop_after_attempt
 
 from connectors.actuation.level_worker import LOOK_SECONDS, Attempt, LevelWorker
-from connectors.actuation.worker import AGAIN_SECONDS, SYSTEM_CLOCK, ActionRate, Clock
+from connectors.actuation.worker import AGAIN_SECONDS, SYSTEM_CLOCK, Clock
 from connectors.kafka.cluster_client import detail_of
 from connectors.kafka.connection import WatchedKafka
 from connectors.kafka.quotas import FAILURES, BrokerQuotas, BrokerQuotaSettings, QuotaClient
-from connectors.throttle.quotas.own_quotas import (
+from connectors.throttle.own_quotas import (
     SETTLE_SECONDS,
     AlterError,
     OwnQuotas,
     PlannedQuotas,
+    QuotaReports,
+    Released,
     find_callbacks,
     find_problems,
     read_broker_settings,
 )
-from connectors.throttle.quotas.reports import QuotaReports, Released
 from policies.free_space.levels import (
     RELEASED,
     FactorDecision,
@@ -55,7 +56,6 @@ from policies.units import MAX_INT64, UserError
 _BROKERS_AGAIN_SECONDS = 600.0
 """Below factor 1.0, how often the brokers' settings are read again; at 1.0 it is with each look."""
 _ATTEMPTS_TO_RELEASE = 5
-_MOST_CHANGES_A_MINUTE = 60
 _MOST_FACTORS = 100
 _EXPLAINED = 3
 
@@ -101,7 +101,6 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
         self._floor = int(settings.floor_bytes_per_second) if settings else DEFAULT_FLOOR
         self._cluster_id: str | None = None
         """Kafka's id of the cluster, as last seen."""
-        self._changes = ActionRate(_MOST_CHANGES_A_MINUTE, clock.monotonic)
         self._brokers: Mapping[int, BrokerQuotaSettings] | None = None
         self._brokers_read_at = 0.0
         self._factors: set[float] = set()
@@ -143,7 +142,7 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
             self._problem = detail_of(error)
         finally:
             self._close()
-        plans = self._plans.throttle
+        plans = self._plans.plans
         left = {str(e): p.reason.meaning for e, p in plans.items() if p.verdict is LimitVerdict.REFUSE}
         restored = {str(e): p.rate for e, p in plans.items() if p.verdict is LimitVerdict.RESTORE}
         if self._problem is not None:
@@ -219,46 +218,43 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
             targets = self._targets(wanted, seen, coverage)
             for entity in targets:
                 self._own.confirm(entity, seen, self._broker_count, self._clock.monotonic())
-            plans = self._make_plans(wanted, targets, seen, rates)
-            if (wait_seconds := self._find_wait(plans.all)) > 0:
-                return wait_seconds
-            self._carry_out(client, plans.all, self._describe_attempt(wanted, number))
+            planned = self._make_plans(wanted, targets, seen, rates)
+            self._carry_out(client, planned.plans, self._describe_attempt(wanted, number))
         except BaseException:
             self._close()
             raise
-        self._plans = plans
+        self._plans = planned
         self._reports.show_escapes(coverage.escaping)
-        state = self._describe(wanted, plans, {entity: seen.rates.get(entity) for entity in coverage.escaping})
+        state = self._describe(wanted, planned, {entity: seen.rates.get(entity) for entity in coverage.escaping})
         self._state.publish_if_due(self._cluster, state)
-        acted = any(planned.verdict.acts for planned in plans.all.values())
         self._problem = None
         self._reports.report_success(self._clock.now(), failing=state.not_set is not None)
-        return self._choose_pause(wanted, plans.all, acted=acted)
+        return self._choose_pause(wanted, planned.plans)
 
     def _describe_attempt(self, wanted: WantedFactor | None, number: int) -> Attempt:
         return Attempt(self._clock.now(), wanted, number, self._order)
 
     def _describe(
-        self, wanted: WantedFactor | None, plans: PlannedQuotas, escaping: Mapping[Entity, Rate]
+        self, wanted: WantedFactor | None, planned: PlannedQuotas, escaping: Mapping[Entity, Rate]
     ) -> QuotaState:
         """Return the quotas that are set, those that decide in place of an entity, and those of rivals."""
-        held, brokers = {entity: planned for entity, planned in plans.all.items() if planned.holds}, self._broker_count
+        held, brokers = {entity: plan for entity, plan in planned.plans.items() if plan.holds}, self._broker_count
         is_confirmed = all(self._own.confirmed(entity) >= brokers for entity in held)
-        unknown = {e: p.found for e, p in plans.all.items() if p.reason is LimitReason.UNKNOWN_ORIGINAL}
+        unknown = {e: p.found for e, p in planned.plans.items() if p.reason is LimitReason.UNKNOWN_ORIGINAL}
         contests = [(entity, each) for entity, each in self._own.contests.items() if each.is_contested]
         return QuotaState(
             cluster=self._cluster,
             outcome=Outcome.OK,
             factor=wanted.factor if wanted is not None and wanted.applies else None,
-            set_count=len(plans.slowed),
+            set_count=len(planned.slowed),
             is_settled=is_confirmed and not any(p.reason is LimitReason.STEPPING for p in held.values()),
             brokers=brokers,
-            let_through_bytes_per_second=min(sum(plans.slowed.values()) * brokers, MAX_INT64),
+            let_through_bytes_per_second=min(sum(planned.slowed.values()) * brokers, MAX_INT64),
             window_seconds=self._own.window_seconds,
             escaping=_name_quotas(escaping),
             escaping_count=len(escaping),
-            clients_without_id_escape=plans.misses_empty_ids,
-            not_set=plans.not_set,
+            clients_without_id_escape=planned.misses_empty_ids,
+            not_set=planned.not_set,
             contested=tuple(
                 NamedQuota(entity=str(e), bytes_per_second=c.value, period_seconds=round(c.period_seconds or 0.0))
                 for e, c in contests[:MOST_NAMED]
@@ -335,8 +331,7 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
             if entity not in others
         }
         return PlannedQuotas(
-            {e: p for e, p in plans.items() if e not in added},
-            added,
+            plans | added,
             slowed,
             misses_empty_ids=misses_empty_ids(self._settings, {*slowed, *added}),
             not_set=None if slowed else "; ".join(refusals),
@@ -357,22 +352,13 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
         scaled = coverage.scaled if wanted.factor < 1.0 else (e for e in coverage.scaled if e in targets)
         return {**targets, **dict.fromkeys(scaled, wanted), **dict.fromkeys(self._own.bases, wanted)}
 
-    def _find_wait(self, plans: Mapping[Entity, LevelPlan]) -> float:
-        """Return how long the limit of changes within a minute holds these back: never one that lowers a quota."""
-        acts = [planned for planned in plans.values() if planned.verdict.acts]
-        lowers = any(p.rate is not None and (p.found is None or p.rate < p.found) for p in acts)
-        wait_seconds = 0.0 if not acts or lowers or self._settings is None else self._changes.wait_seconds()
-        self._reports.show(held=wait_seconds > 0)
-        return wait_seconds
-
-    def _choose_pause(self, wanted: WantedFactor | None, plans: Mapping[Entity, LevelPlan], *, acted: bool) -> float:
+    def _choose_pause(self, wanted: WantedFactor | None, plans: Mapping[Entity, LevelPlan]) -> float:
         """Return the time until the next look: earlier where a quota may be lower, or be put back, soon."""
         now, seconds = self._clock.monotonic(), [self._verify_seconds]
         if _throttles(wanted):
             seconds.append(LOOK_SECONDS)
-        if acted:  # quotas that were just set are verified soon
+        if any(planned.verdict.acts for planned in plans.values()):  # quotas that were just set are verified soon
             seconds.append(SETTLE_SECONDS)
-        seconds += (contest.look_seconds(now, LOOK_SECONDS) for contest in self._own.contests.values())
         for entity, planned in plans.items():
             if planned.reason is LimitReason.STEPPING:
                 step = self._own.find_step(entity, planned.rate, planned.record, now)
@@ -399,7 +385,6 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
         refused: dict[Entity, Exception] = {}
         if changes:
             self._require_ours()
-            self._changes.count_action()
             self._own.note(changes, self._clock.monotonic(), is_unsure=True)
             rates = {entity: planned.rate for entity, planned in changes.items()}
             refused = dict(
@@ -426,10 +411,10 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
 
     def _publish_not_set(self, error: Exception) -> None:
         """Publish that nobody is slowed down, if that is certain: quotas stay as they were set before a failure."""
-        wanted, plans = self._wanted(), self._plans.all
+        wanted, plans = self._wanted(), self._plans.plans
         if isinstance(error, AlterError):
             plans = {entity: planned for entity, planned in error.plans.items() if entity not in error.refused}
-        is_known = bool(self._plans.throttle) or isinstance(error, AlterError)
+        is_known = bool(self._plans.plans) or isinstance(error, AlterError)
         if is_known and _throttles(wanted) and not any(planned.holds for planned in plans.values()):
             not_set = PlannedQuotas(not_set=detail_of(error))
             self._state.publish_if_due(self._cluster, self._describe(wanted, not_set, {}))

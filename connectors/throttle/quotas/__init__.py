@@ -1,1 +1,0 @@
-"""The quota actuator: carries the throttle decisions out with Kafka's own client quotas."""
