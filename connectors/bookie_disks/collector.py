@@ -32,9 +32,6 @@ _BLANKS = "".join(map(chr, range(33)))
 """What Java's `trim` removes."""
 _GAUGE = re.compile(r"^bookie_ledger_dir_([^\s{]+)_usage(?:\{[^}\n]*\})? (\S+)", re.MULTILINE)
 _NO_METRIC_CHARACTER = re.compile(r"[^a-zA-Z0-9_:]")
-_TOLERANCE = 0.02
-"""The sums and the gauges are read one after the other: their used shares may differ by this much."""
-
 _STATS_HINT = (
     "it has several ledger dirs and no gauge of each: set statsProviderClass="
     "org.apache.bookkeeper.stats.prometheus.PrometheusMetricsProvider in bookkeeper.conf"
@@ -131,7 +128,7 @@ def find_dirs(names: tuple[str, ...], space: BookieSpace, used_shares: Mapping[s
     ratios are exact, bytes only where the disks are of one size.
 
     Raises:
-        AdminError: there is no gauge of each dir, or the sums contradict the gauges.
+        AdminError: there is no gauge of each dir.
     """
     if space.free_bytes > space.total_bytes:
         raise AdminError(Outcome.ERROR, f"{space.free_bytes} bytes are free of {space.total_bytes}")
@@ -142,16 +139,8 @@ def find_dirs(names: tuple[str, ...], space: BookieSpace, used_shares: Mapping[s
     if len(found) < len(names):
         raise AdminError(Outcome.UNSUPPORTED, _STATS_HINT)
     for name, share in found.items():
-        if not 0.0 <= share <= 1.0 + _TOLERANCE:  # true of NaN, too
+        if not 0.0 <= share <= 1.0:  # true of NaN, too
             raise AdminError(Outcome.ERROR, f"GET /metrics: the usage of {name} is no share: {share:.0%}")
-    used = 1 - space.free_bytes / space.total_bytes
-    lowest, highest = min(found.values()), max(found.values())
-    if not lowest - _TOLERANCE <= used <= highest + _TOLERANCE:
-        raise AdminError(
-            Outcome.ERROR,
-            f"the sums contradict the dirs: {used:.0%} of all bytes are used, of single dirs {lowest:.0%} to "
-            f"{highest:.0%}",
-        )
     size = space.total_bytes // len(names)
     free = {name: max(0, round(size * (1 - share))) for name, share in found.items()}
     return tuple(BookieDir(dir=name, total_bytes=size, usable_bytes=free[name]) for name in names)

@@ -17,6 +17,7 @@ from policies.free_space.levels import (
     WantedFactor,
     plan_level,
 )
+from policies.free_space.volumes import ReportedVolume
 from policies.observations import Reading, ReportedEffect
 from policies.units import MAX_INT64, Ratio
 
@@ -28,28 +29,12 @@ def normalize_path(path: str) -> str:
     return re.sub("/{2,}", "/", path).rstrip("/") or "/"
 
 
-class BookieDir(BaseModel):
-    """One ledger dir as its bookie reports it."""
+class BookieDir(ReportedVolume):
+    """One ledger dir as its bookie reports it, which calls the path `dir`."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    dir: Annotated[str, AfterValidator(normalize_path)] = Field(
-        min_length=1, max_length=4096, description="Absolute path on the bookie."
+    log_dir: Annotated[str, AfterValidator(normalize_path)] = Field(
+        alias="dir", min_length=1, max_length=4096, description="Absolute path on the bookie."
     )
-    total_bytes: int = Field(
-        default=-1, ge=-1, le=MAX_INT64, description="Size of the file system it is on; -1 unknown."
-    )
-    usable_bytes: int = Field(default=-1, ge=-1, le=MAX_INT64, description="Free for the bookie; -1 unknown.")
-
-    @property
-    def log_dir(self) -> str:
-        """The path, under the name that all kinds of volumes have."""
-        return self.dir
-
-    @property
-    def readable(self) -> bool:
-        """Whether its free space is known. An unreadable dir is neither full nor empty."""
-        return 0 <= self.usable_bytes <= self.total_bytes
 
 
 class BookieThresholds(BaseModel):

@@ -5,39 +5,37 @@ from datetime import datetime
 from enum import StrEnum
 from math import inf
 from operator import attrgetter
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
+from pydantic import BaseModel, ConfigDict, Field
 
 from policies.free_space.gate import Key
 from policies.free_space.limits import FreeSpaceSettings, Limit, LimitHit, assess
 from policies.free_space.trend import Filling, Trend, estimate_filling, follow_reading
 from policies.observations import Observation, Outcome, Reading, sort_observations
-from policies.units import InstantMs, from_millis, millis_of
+from policies.units import MAX_INT64, InstantMs, from_millis, millis_of
 
 NEVER = -1
 """The time of a reading that there was not yet."""
 
 
-class ReportedVolume(Protocol):
+class ReportedVolume(BaseModel):
     """One volume as its server reports it."""
 
-    @property
-    def log_dir(self) -> str:
-        """Its folder on the server."""
+    model_config = ConfigDict(frozen=True, extra="ignore", serialize_by_alias=True)
 
-    @property
-    def total_bytes(self) -> int:
-        """Its size."""
-
-    @property
-    def usable_bytes(self) -> int:
-        """The server's free bytes."""
+    log_dir: str = Field(min_length=1, max_length=4096, description="Absolute path on the broker.")
+    total_bytes: int = Field(
+        default=-1, ge=-1, le=MAX_INT64, description="Size of the file system it is on; -1 unknown."
+    )
+    usable_bytes: int = Field(default=-1, ge=-1, le=MAX_INT64, description="Free for its server; -1 unknown.")
 
     @property
     def readable(self) -> bool:
-        """Whether its free space is known."""
+        """Whether its free space is known. An unreadable volume is neither full nor empty."""
+        return 0 <= self.usable_bytes <= self.total_bytes
 
 
 class Freshness(StrEnum):

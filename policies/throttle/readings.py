@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from policies.free_space.levels import FactorDecision, LevelRecord, LimitApplication, LimitReason
 from policies.free_space.limits import Limit
+from policies.free_space.volumes import ReportedVolume
 from policies.observations import LONGEST_NAME, ActuatorEvent, Reading, ReportedEffect
 from policies.throttle.quotas import EntityText
 from policies.throttle.settings import DEFAULT, Entity, EntityName
@@ -16,16 +17,9 @@ from policies.units import MAX_INT64, Instant
 _MAX_NODE_ID = 2**31 - 1
 
 
-class VolumeReading(BaseModel):
+class VolumeReading(ReportedVolume):
     """One log dir as its broker reports it."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    log_dir: str = Field(min_length=1, max_length=4096, description="Absolute path on the broker.")
-    total_bytes: int = Field(
-        default=-1, ge=-1, le=MAX_INT64, description="Size of the file system it is on; -1 unknown."
-    )
-    usable_bytes: int = Field(default=-1, ge=-1, le=MAX_INT64, description="Free for the broker; -1 unknown.")
     error: str | None = Field(
         default=None, max_length=4096, description="The broker's error for this dir, such as a failed disk."
     )
@@ -33,8 +27,8 @@ class VolumeReading(BaseModel):
 
     @property
     def readable(self) -> bool:
-        """Whether its free space is known. An unreadable volume is neither full nor empty."""
-        return self.error is None and self.total_bytes >= 0 and self.usable_bytes >= 0
+        """Whether its free space is known, and it has not failed."""
+        return self.error is None and super().readable
 
 
 class KafkaReading(Reading):

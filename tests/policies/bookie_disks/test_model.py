@@ -96,7 +96,7 @@ class Model:
     def _read_disks(self, second: float, reading: BookieDisks) -> None:
         bookie = self._bookies.setdefault(reading.bookie, _Bookie())
         bookie.read, bookie.missing, bookie.is_read_only = second, None, reading.read_only
-        reported = {each.dir: each for each in reading.dirs}
+        reported = {each.log_dir: each for each in reading.dirs}
         for name, each in reported.items():
             known = bookie.dirs.setdefault(name, _Dir(second))
             known.gone = None
