@@ -5,10 +5,10 @@ from typing import Any
 from policies.decisions import Issuer, Mode
 from policies.observations import Observation
 from policies.sessions import SessionsSettings, SessionsState
-from policies.sessions.emit import DecisionPublisher, apply_step
 from policies.sessions.facts import Facts, join_facts
 from policies.sessions.fold import ClusterState
 from policies.sessions.judge import judge
+from policies.sessions.policy import DecisionPublisher, apply_step
 from policies.units import to_millis
 from tests.policies.sessions.course import CLUSTER, at, session
 

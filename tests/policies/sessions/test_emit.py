@@ -4,7 +4,7 @@ import pytest
 
 from policies.observations import Observation
 from policies.sessions.decisions import OwnershipReason, OwnershipVerdict
-from policies.sessions.emit import FORGET_MS, find_forgotten
+from policies.sessions.policy import FORGET_MS, find_forgotten
 from policies.sessions.facts import ClaimFacts
 from policies.sessions.readings import registration_path
 from policies.sessions.rulings import BundleRuling, explain_ruling
