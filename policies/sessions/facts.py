@@ -49,9 +49,6 @@ class MemberFacts(Struct, frozen=True, gc=False):
     claims: tuple[ClaimFacts, ...]
     """Sorted by path."""
     is_fresh: bool
-    has_reported: bool
-    begun_ms: int
-    """Since when its present process has been without a session; without meaning while it has one."""
     deadline_ms: int
     """When it counts as exhausted if it has no session by then."""
     has_failed: bool
@@ -61,16 +58,13 @@ class MemberFacts(Struct, frozen=True, gc=False):
     certainty: fleet.Certainty
     """How certain it is that it is without a session; without meaning while it has one."""
     liveness: fleet.Liveness
-    has_published: bool
-    """Whether it has published load data since its session was established again."""
     evidence: tuple[str, ...]
     """The readings of its session and of its registration."""
 
     @property
     def owned(self) -> tuple[ClaimFacts, ...]:
         """Its claims to bundles that it owned when it lost its session."""
-        lost_ms = None if self.track is None else self.track.lost_ms
-        return tuple(claim for claim in self.claims if claim.claim.since_ms == lost_ms)
+        return tuple(claim for claim in self.claims if claim.claim.since_ms == self.member.lost_ms)
 
     @property
     def name(self) -> str:
@@ -81,6 +75,19 @@ class MemberFacts(Struct, frozen=True, gc=False):
     def track(self) -> SessionTrack | None:
         """Its session; None while no reading of it has come."""
         return self.member.track
+
+    @property
+    def begun_ms(self) -> int:
+        """Since when its present process has been without a session; without meaning while it has one."""
+        return fleet.process_begun_ms(self.member)
+
+    @property
+    def has_published(self) -> bool:
+        """Whether it has published load data since its session was established again."""
+        track, node = self.track, self.registration
+        if track is None or self.member.republished_ms >= (track.reestablished_ms or 0):
+            return track is not None
+        return node is not None and node.session is not None and node.session == track.session
 
     def is_listed_since(self, at_ms: int) -> bool:
         """Whether the cluster has listed it after this time."""
@@ -168,9 +175,9 @@ class Facts:
         """When load data that a member was ordered to publish becomes overdue; None if that is not watched."""
         is_watched = member.registration is not None or any(BROKERS.startswith(name) for name in self.sources if name)
         last = member.member.last_published
-        if member.member.awaited_ms is None or member.track is None or not is_watched or member.has_published:
-            return None
         if last is None or last.verdict is not SessionVerdict.REPUBLISH_LOAD_DATA:
+            return None
+        if not is_watched or member.has_published:
             return None
         return last.published_ms + millis_of(self.settings.load_data_after)
 
@@ -242,17 +249,14 @@ def _join_member(
     grace_ms: int,
 ) -> MemberFacts:
     track, validity_ms = member.track, settings.validity_ms
-    has_reported = now_ms - member.attempted[0] <= validity_ms
-    begun_ms = fleet.process_begun_ms(member)
-    deadline_ms = begun_ms + millis_of(settings.reconnect_deadline)
-    has_failed = now_ms >= deadline_ms or (has_reported and member.attempts >= settings.reconnect_limit)
+    deadline_ms = fleet.process_begun_ms(member) + millis_of(settings.reconnect_deadline)
+    has_failed = now_ms >= deadline_ms or member.attempts >= settings.reconnect_limit
     node_id = node.read_id if node is not None and now_ms - node.read_ms <= validity_ms else ""
     is_fresh = track is not None and track.is_fresh(now_ms, validity_ms)
-    liveness, evidence = fleet.judge_liveness(member, node, now_ms, settings), unique_ids(member.read_id, node_id)
     return MemberFacts(
-        member, role, node, claims, is_fresh, has_reported, begun_ms, max(deadline_ms, grace_ms), has_failed,
-        has_failed and now_ms >= grace_ms, fleet.judge_loss(member, now_ms), liveness,
-        _has_published(member, node), evidence,
+        member, role, node, claims, is_fresh, max(deadline_ms, grace_ms), has_failed,
+        has_failed and now_ms >= grace_ms, fleet.judge_loss(member, now_ms),
+        fleet.judge_liveness(member, node, now_ms, settings), unique_ids(member.read_id, node_id),
     )  # fmt: skip
 
 
@@ -270,7 +274,7 @@ def has_restarted(member: Member, node: NodeRecord | None, at_ms: int) -> bool:
     track, health = member.track, member.health
     if track is not None and (track.reestablished_ms or NEVER) > at_ms:
         return True
-    if node is not None and (node.changed_ms if node.exists else node.existed_ms) > at_ms:
+    if node is not None and node.exists and node.changed_ms > at_ms:
         return True
     return health is not None and health.recovered_ms > at_ms
 
@@ -287,10 +291,3 @@ def _is_back(spent: SpentShutdown, members: Mapping[str, Member], nodes: Mapping
     if track is not None and is_established and track.since_ms > spent.at_ms:
         return node is None or is_registered
     return is_established and is_registered and health is not None and health.listed_ms > spent.at_ms
-
-
-def _has_published(member: Member, node: NodeRecord | None) -> bool:
-    track = member.track
-    if track is None or member.republished_ms >= (track.reestablished_ms or 0):
-        return track is not None
-    return node is not None and node.session is not None and node.session == track.session

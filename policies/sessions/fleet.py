@@ -339,7 +339,7 @@ def _is_dead(member: Member, node: NodeRecord | None, oldest_ms: int) -> bool:
         return health.at_ms >= oldest_ms and health.has_refused_twice()
     if track is None or not (track.is_lost and track.state is SessionState.EXPIRED):
         return False
-    is_published = last is not None and last.reason is SessionReason.UNREACHABLE and last.lost_ms == track.lost_ms
+    is_published = last is not None and last.reason is SessionReason.UNREACHABLE
     return (is_published or health.at_ms >= oldest_ms) and health.has_refused_twice(track.connected_ms or 0)
 
 
@@ -389,14 +389,14 @@ def _join_absence(gone_ms: int, readings: tuple[ReadingPair, ...], now_ms: int, 
 
 def process_begun_ms(member: Member) -> int:
     """Since when the member's present process has been without a session: since the loss, or since its start."""
-    lost_ms = (member.track.lost_ms if member.track else None) or 0
+    lost_ms = member.lost_ms or 0
     return lost_ms if member.health is None else max(lost_ms, member.health.started_ms)
 
 
 def judge_loss(member: Member, now_ms: int) -> Certainty:
     """Return how certain it is that a member is without a session, by the readings of its session since then."""
     track = member.track
-    if track is None or track.status is SessionStatus.ESTABLISHED:
+    if track is None:
         return Certainty.STALE
     pair = ReadingPair(track.read_ms, track.before_ms, process_begun_ms(member), track.timeout_ms)
     return pair.judge_certainty(now_ms)

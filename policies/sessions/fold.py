@@ -5,7 +5,7 @@ the nodes (bundles and registrations) or the sources. Then `Claims` derives whic
 the other models, and none of them reads it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from functools import cached_property
 
 from msgspec.structs import replace
@@ -85,6 +85,12 @@ class OwnershipNodes:
             if path.startswith(below):
                 self._record_absence(self.by_path[path], at_ms, id_, failed_ms)
 
+    def drop(self, paths: Iterable[str]) -> None:
+        """Forget nodes."""
+        for path in paths:
+            del self.by_path[path]
+        self._forget_derived()
+
     def _forget_derived(self) -> None:
         for name in ("bundles", "by_owner"):
             self.__dict__.pop(name, None)
@@ -94,10 +100,10 @@ class OwnershipNodes:
         if kind is NodeKind.LEADER or (kind is None and path == LEADER):
             return
         last = self.by_path.get(path) or NodeRecord(path, NEVER, "", exists=False, changed_ms=at_ms)
-        if (at_ms, id_) <= (last.read_ms, last.read_id):
-            return
         if not node.exists:
             self._record_absence(last, at_ms, id_)
+            return
+        if (at_ms, id_) <= (last.read_ms, last.read_id):
             return
         changed_ms, prior, doubt = last.changed_ms, last.prior, last.doubt
         if doubt is not None or owner != last.owner or not last.exists:
@@ -112,7 +118,7 @@ class OwnershipNodes:
         self.by_path[path] = NodeRecord(
             path, at_ms, id_, True, node.ephemeral, owner, node.session, node.czxid, node.version,  # noqa: FBT003
             changed_ms, prior if prior != owner else None, last.unreadable_times + 1 if owner is None else 0,
-            last.read_ms if at_ms > last.read_ms else last.before_ms, NEVER, doubt,
+            last.read_ms if at_ms > last.read_ms else last.before_ms, doubt,
         )  # fmt: skip
 
     def _record_absence(self, last: NodeRecord, at_ms: int, id_: str, failed_ms: int = NEVER) -> None:
@@ -125,10 +131,9 @@ class OwnershipNodes:
         changed_ms = at_ms if last.exists or has_gap else last.changed_ms
         # Two readings of one moment count as one.
         before_ms = last.read_ms if at_ms > last.read_ms else last.before_ms
-        existed_ms, doubt = last.read_ms if last.exists else last.existed_ms, self._doubt(last, None, at_ms)
         self.by_path[last.path] = NodeRecord(
             last.path, at_ms, id_, exists=False, changed_ms=changed_ms, prior=owner,
-            before_ms=before_ms, existed_ms=existed_ms, doubt=doubt,
+            before_ms=before_ms, doubt=self._doubt(last, None, at_ms),
         )  # fmt: skip
 
     def _doubt(self, last: NodeRecord, owner: str | None, at_ms: int) -> Doubt | None:
@@ -148,7 +153,7 @@ class Claims:
         self.by_path: dict[str, dict[str, Claim]] = {}
         """The claims, by path and member."""
         for claim in claims:
-            self._add(claim)
+            self.by_path.setdefault(claim.path, {})[claim.member] = claim
 
     def follow_session(self, member: Member, events: Events) -> None:
         """Apply a member's session events: after an orderly end it claims nothing.
@@ -206,8 +211,8 @@ class Claims:
                     self._add(Claim(node.path, member, node.read_ms))
 
     def _add(self, claim: Claim) -> None:
-        # A member takes its own heartbeat bundle at each start, and no other may.
-        if named_member(claim.path) is None:
+        # A member takes its own heartbeat bundle at each start, and no other may. A process that is gone takes nothing.
+        if named_member(claim.path) is None and self._members[claim.member].died_ms == NEVER:
             self.by_path.setdefault(claim.path, {})[claim.member] = claim
 
 
@@ -230,8 +235,10 @@ _KINDS = (MemberHealth, Ownership, Recovery, ZkSession, Ownerships)
 MOST_MEMBERS = 10_000
 MOST_NODES = 200_000
 MOST_SOURCES = 100
-_READ = "read"
 """The bounds of a cluster's state, far above real fleets: readings beyond them are refused."""
+FORGET_MS = 3_600_000
+"""A node that has been absent for this long is forgotten, with the alerts about it."""
+_READ = "read"
 
 
 class ClusterState:
@@ -241,6 +248,7 @@ class ClusterState:
         self._settings = settings
         self.members = {m.member: m for m in state.members}
         self._has_new_losses = False
+        self._down = {spent.member for spent in state.spent if spent.back_ms == NEVER}
         self._moving = {m.member for m in state.members if m.track is not None and m.track.moves_with_time}
         self.nodes = OwnershipNodes(state.nodes, self._settings)
         self.claims = Claims(state.claims, self.members, self.nodes)
@@ -268,12 +276,12 @@ class ClusterState:
                     self.claims.follow_report(seen, report)
                 case MemberHealth() as health:
                     member = self.members.get(health.member, Member(health.member))
-                    self.members[health.member] = fold_health(member, seen, health, self._settings)
+                    self.members[health.member] = after = fold_health(member, seen, health, self._settings)
+                    if after.died_ms != NEVER:
+                        self.claims.drop_of(health.member)
         self._pass_time(now_ms)
+        self._forget(now_ms)
         self.claims.contest_by_session()
-        for member in self.members.values():
-            if member.died_ms != NEVER:
-                self.claims.drop_of(member.member)
 
     def _find_excess(self, reading: Reading) -> str | None:
         """The bound that the reading would exceed; None if there is room for it."""
@@ -344,10 +352,23 @@ class ClusterState:
         else:
             self._moving.discard(member.member)
         self.claims.follow_session(member, events)
-        if member.died_ms != NEVER:
-            self.claims.drop_of(member.member)
-            if not _BEGINS_PROCESS.isdisjoint(events):
-                self.members[member.member] = replace(member, died_ms=NEVER)
+        if not _BEGINS_PROCESS.isdisjoint(events):
+            self.members[member.member] = replace(member, died_ms=NEVER)
+
+    def _forget(self, now_ms: int) -> None:
+        """Forget members that are gone, nodes that have been absent for an hour, and sources that nobody reads."""
+        sessions = self.sources.get(SESSIONS, SourceRecord(SESSIONS))
+        for name in find_forgotten(self.members.values(), sessions, self._settings.validity_ms, self._down):
+            del self.members[name]
+            self.claims.drop_of(name)
+        needed = {registration_path(name) for name in self.members}
+        needed |= {path for path, claims in self.claims.by_path.items() if claims}
+        absent = [node for node in self.nodes.by_path.values() if not node.exists and node.path not in needed]
+        if gone := [node.path for node in absent if node.read_ms - node.changed_ms >= FORGET_MS]:
+            self.nodes.drop(gone)
+        for name, source in [*self.sources.items()]:
+            if name != SESSIONS and now_ms - source.tried_ms >= FORGET_MS:
+                del self.sources[name]
 
     def _mark_fleet_wide(self, at_ms: int) -> None:
         """Mark the members that are lost together before one of them comes back, however readings are batched."""
@@ -356,6 +377,28 @@ class ClusterState:
             for member in role.lost if role.is_lost_together else ():
                 if not member.fleet_wide:
                     self.members[member.member] = replace(member, fleet_wide=True)
+
+
+def find_forgotten(
+    members: Collection[Member], sessions: SourceRecord, validity_ms: int, down: Container[str] = ()
+) -> frozenset[str]:
+    """Return the members that no reading names any more, though the cluster's sessions are read without a gap.
+
+    A member whose session was never read is forgotten if others were asked for their health since, and it was not.
+    The members in `down` were ordered down and are not back.
+    """
+    asked_ms = max((m.health.before_ms for m in members if m.health is not None), default=NEVER)
+    patience_ms = max(validity_ms, FORGET_MS)
+
+    def is_forgotten(member: Member) -> bool:
+        if member.track is None:
+            return asked_ms - member.seen_ms > patience_ms
+        # A member without a session counts in the fleet for longer: if it is unread, the others are not more alone.
+        is_kept = member.member in down or member.track.is_lost
+        unseen_ms = sessions.read_ms - max(member.seen_ms, sessions.since_ms)
+        return unseen_ms > (patience_ms if is_kept else validity_ms)
+
+    return frozenset(m.member for m in members if is_forgotten(m))
 
 
 def fold_source(source: SourceRecord, seen: Observation, settings: SessionsSettings, *, good: bool) -> SourceRecord:

@@ -7,7 +7,7 @@ Nothing irreversible is decided on unknown data. Once the reading of a member's 
 order remains in force. While ZooKeeper cannot be read, no member is shut down or restarted.
 """
 
-from collections.abc import Mapping
+import math
 from dataclasses import replace
 
 from msgspec import Struct
@@ -114,19 +114,16 @@ def _explain_losses(member: MemberFacts) -> str:
 FINAL = frozenset({OwnershipVerdict.KEEP, OwnershipVerdict.UNLOAD})
 """With one of these verdicts, the bundle is the member's own again or given up."""
 
-BundleVerdicts = Mapping[str, OwnershipVerdict | None]
-"""By path, the verdict on each bundle that a member claims: this step's, else the last published one."""
-
 
 def _judge_settled(
-    member: MemberFacts, track: SessionTrack, facts: Facts, bundles: BundleVerdicts
+    member: MemberFacts, track: SessionTrack, facts: Facts, rulings: tuple[RuledClaim, ...]
 ) -> MemberOrder | None:
     """Return what a member with a session must do; None if there is nothing to do."""
     events, evidence = member.member.events, (member.member.read_id,)
     if (order := _judge_unlisted(member, facts)) is not None:
         return order
     if member.member.recovering:
-        return _judge_progress(member, track, facts, bundles)
+        return _judge_progress(member, track, facts, rulings)
     if SessionEvent.JOINED in events:
         what = "is back with a new session after an orderly shutdown"
         return MemberOrder(Verdict.RESUME, Reason.JOINED, what, evidence)
@@ -148,10 +145,13 @@ def _judge_unlisted(member: MemberFacts, facts: Facts) -> MemberOrder | None:
     return _bring_down(order, absence.certainty, absence.read_ms, facts)
 
 
-def _judge_progress(member: MemberFacts, track: SessionTrack, facts: Facts, bundles: BundleVerdicts) -> MemberOrder:
+def _judge_progress(
+    member: MemberFacts, track: SessionTrack, facts: Facts, rulings: tuple[RuledClaim, ...]
+) -> MemberOrder:
     """Order the recovery plan until every bundle is the member's own again or given up."""
     lost_ms, last, evidence = track.lost_ms or 0, member.member.last_published, (member.member.read_id,)
-    owned = member.owned
+    owned, bundles = member.owned, {each.claim.path: each.claim.verdict for each in member.claims}
+    bundles |= {each.claim.path: ruling.verdict for each, ruling in rulings}
     has_begun = last is not None and last.verdict is Verdict.RECOVER and last.lost_ms == track.lost_ms
     if has_begun and all(verdict in FINAL for verdict in bundles.values()):
         kept = sum(bundles[claim.claim.path] is OwnershipVerdict.KEEP for claim in owned)
@@ -182,7 +182,7 @@ def _judge_load_data(member: MemberFacts, facts: Facts) -> MemberOrder | None:
     return MemberOrder(Verdict.REPUBLISH_LOAD_DATA, Reason.LOAD_DATA_MISSING, what, member.evidence)
 
 
-def _judge_member(member: MemberFacts, facts: Facts, bundles: BundleVerdicts) -> MemberOrder | None:
+def _judge_member(member: MemberFacts, facts: Facts, rulings: tuple[RuledClaim, ...]) -> MemberOrder | None:
     """Return what a member must do; None if there is nothing to do, or its last published order remains in force."""
     track, goes_down = member.track, _goes_down(member)
     if (order := _judge_zombie(member, facts, goes_down=goes_down)) is not None:
@@ -191,16 +191,16 @@ def _judge_member(member: MemberFacts, facts: Facts, bundles: BundleVerdicts) ->
         return _judge_by_health(member)
     if track is None or not member.is_fresh or goes_down:
         return None
-    if (order := _judge_gone(member, track)) is not None:
-        return order
     if track.unsettled:
         return _judge_flapping(member, track, facts)
+    if (order := _judge_gone(member, track)) is not None:
+        return order
     if track.status is SessionStatus.CONNECTION_LOST:
         left_ms = max(0, (track.lapse_ms or 0) - facts.now_ms)
         left, whole = human_seconds(left_ms / 1000), human_seconds(monitor_ms(track.timeout_ms) / 1000)
         what = f"is disconnected from ZooKeeper: it keeps serving, and has {left} of {whole} left to reconnect"
         return MemberOrder(Verdict.HOLD, Reason.CONNECTION_LOST, what, (member.member.read_id,), left_ms)
-    return _judge_lost(member, track, facts) if track.is_lost else _judge_settled(member, track, facts, bundles)
+    return _judge_lost(member, track, facts) if track.is_lost else _judge_settled(member, track, facts, rulings)
 
 
 def _goes_down(member: MemberFacts) -> bool:
@@ -227,9 +227,8 @@ def _judge_zombie(member: MemberFacts, facts: Facts, *, goes_down: bool) -> Memb
     if goes_down:
         return None
     # Right after a fleet-wide loss, members may still come back by themselves; while it lasts, a restart does not help.
-    lost_ms = member.track.lost_ms if member.track and member.member.fleet_wide else None
-    window_ms = millis_of(facts.settings.fleet_window)
-    is_lost_lately = lost_ms is not None and facts.now_ms - lost_ms < window_ms
+    lost_ms, window_ms = member.member.lost_ms, millis_of(facts.settings.fleet_window)
+    is_lost_lately = member.member.fleet_wide and lost_ms is not None and facts.now_ms - lost_ms < window_ms
     if facts.unread is not None or is_lost_lately or not member.role.may_lose_another:
         return None
     reported = human_seconds((facts.now_ms - health.at_ms) / 1000)
@@ -273,12 +272,10 @@ def _find_remedy(member: MemberFacts) -> str | None:
 
 def _judge_gone(member: MemberFacts, track: SessionTrack) -> MemberOrder | None:
     evidence, health = (member.member.read_id,), member.member.health
-    if track.status is SessionStatus.CLOSED and not track.unsettled:
+    if track.status is SessionStatus.CLOSED:
         what = "has closed its session in an orderly shutdown: other members may take its bundles"
         return MemberOrder(Verdict.GONE, Reason.CLOSED, what, evidence)
-    # A process that dies and starts again and again is not given up each time.
-    flaps_on = track.unsettled and len(track.losses) > 2 * FLAPPING_LOSSES
-    if member.liveness.is_dead and health is not None and not flaps_on:
+    if member.liveness.is_dead and health is not None:
         what = "has lost its session, and its health endpoint has refused two connections in a row: its process is gone"
         return MemberOrder(Verdict.GONE, Reason.UNREACHABLE, what, (*evidence, health.id))
     return None
@@ -356,7 +353,7 @@ def shutdown_delay_ms(member: MemberFacts, track: SessionTrack, settings: Sessio
         return millis_of(settings.shutdown_delay)
     longest_ms = max((m.timeout_ms for m in member.role.members), default=0)
     spread_ms = expiry_spread_ms(track.timeout_ms, longest_ms)
-    return max(SHORTEST_DELAY_MS, spread_ms + (track.interval_ms or track.timeout_ms))
+    return max(SHORTEST_DELAY_MS, spread_ms + track.interval_ms)
 
 
 def _find_unseen(member: MemberFacts, track: SessionTrack, settings: SessionsSettings) -> list[str]:
@@ -376,14 +373,13 @@ def _find_unseen(member: MemberFacts, track: SessionTrack, settings: SessionsSet
 
 def _judge_exhausted(member: MemberFacts, track: SessionTrack, facts: Facts) -> MemberOrder:
     tried = human_seconds((facts.now_ms - member.begun_ms) / 1000)
-    what = f"has not reconnected in {tried}{describe_attempts(member)}"
-    evidence = unique_ids(member.member.attempted[1] if member.has_reported else "", member.member.read_id)
+    what, evidence = f"has not reconnected in {tried}{describe_attempts(member)}", (member.member.read_id,)
     if facts.unread is not None:
         what = f"{what}: it is not shut down while ZooKeeper cannot be read ({facts.unread.reason})"
         return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, what, evidence)
     if not member.role.may_lose_another:
         return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, f"{what}; {_explain_losses(member)}", evidence)
-    order = MemberOrder(Verdict.SHUTDOWN, Reason.RECONNECT_EXHAUSTED, what, (member.member.read_id,))
+    order = MemberOrder(Verdict.SHUTDOWN, Reason.RECONNECT_EXHAUSTED, what, evidence)
     return _shut_down(order, what, member, track, facts)
 
 
@@ -402,9 +398,6 @@ def describe_flapping(track: SessionTrack, settle: str) -> str:
     return f"is connected and not connected in turn since {since:%H:%M:%S} UTC, or collectors contradict each other"
 
 
-_AFTER_ALL_LOSSES = 2**63
-
-
 class MemberVerdict(Struct, frozen=True, gc=False):
     """The verdict on one member, with the rulings on its claims by path."""
 
@@ -418,12 +411,9 @@ class MemberVerdict(Struct, frozen=True, gc=False):
 def judge(facts: Facts) -> tuple[tuple[MemberVerdict, ...], Budget]:
     """Return the verdicts on all members, sorted by the time of their losses, and the budget after all orders."""
     found: list[MemberVerdict] = []
-    lost_ms = {m.name: (m.track.lost_ms if m.track else None) or _AFTER_ALL_LOSSES for m in facts.members.values()}
-    for member in sorted(facts.members.values(), key=lambda m: (lost_ms[m.name], m.name)):
+    for member in sorted(facts.members.values(), key=lambda m: (m.member.lost_ms or math.inf, m.name)):
         rulings = rule_claims(member, facts)
-        bundles: BundleVerdicts = {c.claim.path: c.claim.verdict for c in member.claims}
-        bundles = {**bundles, **{claim.claim.path: ruling.verdict for claim, ruling in rulings}}
-        order = _judge_member(member, facts, bundles)
+        order = _judge_member(member, facts, rulings)
         if order is not None and order.brings_down:
             facts = replace(facts, budget=facts.budget.spend(member.name, facts.now_ms))
         found.append(MemberVerdict(member, rulings, order, len(facts.budget.left_over(facts.now_ms))))

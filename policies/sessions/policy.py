@@ -5,7 +5,7 @@ Rules: docs/design/sessions.md.
 """
 
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from operator import attrgetter
@@ -24,18 +24,9 @@ from policies.sessions.facts import ClaimFacts, Facts, MemberFacts, join_facts
 from policies.sessions.fleet import Budget
 from policies.sessions.fold import ClusterState
 from policies.sessions.judge import FINAL, MemberOrder, MemberVerdict, judge, shutdown_delay_ms
-from policies.sessions.readings import bundle_of, registration_path
+from policies.sessions.readings import bundle_of
 from policies.sessions.rulings import BundleRuling, explain_ruling, unread_from_ms
-from policies.sessions.state import (
-    NEVER,
-    SESSIONS,
-    HeldAlert,
-    LastPublishedOrder,
-    LastPublishedRuling,
-    Member,
-    SessionTrack,
-    SourceRecord,
-)
+from policies.sessions.state import HeldAlert, LastPublishedOrder, LastPublishedRuling, SessionTrack
 from policies.units import from_millis, millis_of, to_millis
 
 NAMED_BUNDLES = 100
@@ -136,11 +127,10 @@ class DecisionPublisher:
         facts, member, track = self._facts, verdict.member.member, verdict.member.track
         paths = tuple(c.claim.path for c in verdict.member.owned)
         is_recovery = order.verdict is SessionVerdict.RECOVER
-        recovered_ms = facts.now_ms - ((track.lost_ms if track else None) or 0)
+        recovered_ms = facts.now_ms - (member.lost_ms or 0)
         self.orders[member.member] = LastPublishedOrder(
-            order.verdict, order.reason, facts.now_ms, content,
-            track.lost_ms if track else None, facts.settings.mode is Mode.SHADOW,
-        )  # fmt: skip
+            order.verdict, order.reason, facts.now_ms, content, member.lost_ms, facts.settings.mode is Mode.SHADOW
+        )
         return SessionDecision(
             **self._next_header("session", member.member, is_first=member.last_published is None),
             verdict=order.verdict,
@@ -200,56 +190,16 @@ def _join(*parts: object) -> str:
 
 # Applies a step to the facts, without a decision. The result is the input of alerts and timers, and the next state.
 
-FORGET_MS = 3_600_000
-"""A node that has been absent for this long is forgotten, with the alerts about it."""
-
 
 def apply_step(facts: Facts, verdicts: Iterable[MemberVerdict], budget: Budget, published: DecisionPublisher) -> Facts:
-    """Return the facts after a step: with its publications, without members, nodes and claims that are over."""
-    after = {v.member.name: _apply_verdict(v, published, facts.now_ms) for v in verdicts}
-    sessions = facts.sources.get(SESSIONS, SourceRecord(SESSIONS))
-    forgotten = find_forgotten([m.member for m in after.values()], sessions, facts.validity_ms, budget.down())
-    claimants = Counter(claim.claim.path for member in after.values() for claim in member.claims)
+    """Return the facts after a step: with its publications, and without claims that are over."""
+    after = [_apply_verdict(verdict, published, facts.now_ms) for verdict in verdicts]
+    claimants = Counter(claim.claim.path for member in after for claim in member.claims)
     members: dict[str, MemberFacts] = {}
-    for name in facts.members:
-        if name not in forgotten:
-            member = after[name]
-            kept = tuple(c for c in member.claims if not _is_over(c, member, claimants[c.claim.path] > 1, facts))
-            members[name] = update(member, claims=kept)
-    claimed = {claim.claim.path for member in members.values() for claim in member.claims}
-    needed = claimed | {registration_path(name) for name in members}
-    absent = [node for node in facts.nodes.values() if not node.exists]
-    gone = {node.path for node in absent if node.read_ms - node.changed_ms >= FORGET_MS} - needed
-    nodes = {p: n for p, n in facts.nodes.items() if p not in gone} if gone else facts.nodes
-    sources = {
-        name: s for name, s in facts.sources.items() if name == SESSIONS or facts.now_ms - s.tried_ms < FORGET_MS
-    }
-    known = {name: tuple(m for m in role.members if m.member in members) for name, role in facts.roles.items()}
-    roles = {name: replace(role, members=known[name]) for name, role in facts.roles.items()}
-    bundles = [n for n in facts.bundles if n.path not in gone] if gone else facts.bundles
-    return replace(facts, members=members, roles=roles, nodes=nodes, bundles=bundles, sources=sources, budget=budget)
-
-
-def find_forgotten(
-    members: Collection[Member], sessions: SourceRecord, validity_ms: int, down: Container[str] = ()
-) -> frozenset[str]:
-    """Return the members that no reading names any more, though the cluster's sessions are read without a gap.
-
-    A member whose session was never read is forgotten if others were asked for their health since, and it was not.
-    The members in `down` were ordered down and are not back.
-    """
-    asked_ms = max((m.health.before_ms for m in members if m.health is not None), default=NEVER)
-    patience_ms = max(validity_ms, FORGET_MS)
-
-    def is_forgotten(member: Member) -> bool:
-        if member.track is None:
-            return asked_ms - member.seen_ms > patience_ms
-        # A member without a session counts in the fleet for longer: if it is unread, the others are not more alone.
-        is_kept = member.member in down or member.track.is_lost
-        unseen_ms = sessions.read_ms - max(member.seen_ms, sessions.since_ms)
-        return unseen_ms > (patience_ms if is_kept else validity_ms)
-
-    return frozenset(m.member for m in members if is_forgotten(m))
+    for member in after:
+        kept = tuple(c for c in member.claims if not _is_over(c, member, claimants[c.claim.path] > 1, facts))
+        members[member.name] = update(member, claims=kept)
+    return replace(facts, members=members, budget=budget)
 
 
 def _apply_verdict(verdict: MemberVerdict, published: DecisionPublisher, now_ms: int) -> MemberFacts:

@@ -121,8 +121,8 @@ def _rule_claim(claim: ClaimFacts, member: MemberFacts, track: SessionTrack, fac
         return None
     # The next reading of the node decides. A `wait` is published only if that reading does not come in its time, and
     # not about a bundle that the member claims only since it has this session, because it has lost nothing.
-    is_new = claim.claim.since_ms > since_ms
-    if ruling.reason is OwnershipReason.UNREAD and (is_new or facts.now_ms < unread_from_ms(claim, track)):
+    has_lost = claim.claim.since_ms == track.lost_ms
+    if ruling.reason is OwnershipReason.UNREAD and not (has_lost and facts.now_ms >= unread_from_ms(claim, track)):
         return None
     return ruling
 

@@ -51,7 +51,7 @@ class SessionTrack(Struct, array_like=True, frozen=True, gc=False):
     """Whether it flaps: until its status has stayed the same for `settle`."""
     before_ms: InstantMs = NEVER
     interval_ms: int = 0
-    """The time between its last two readings when it lost its session, at most T; 0: not known."""
+    """The time between its last two readings when it lost its session, at most T."""
     doubt: Doubt | None = None
     """About whether it is connected by its session, until readings have agreed for `settle`."""
     denied_ms: InstantMs = NEVER
@@ -153,6 +153,11 @@ class Member(Struct, array_like=True, frozen=True, gc=False):
         return DEFAULT_TIMEOUT_MS if self.track is None else self.track.timeout_ms
 
     @property
+    def lost_ms(self) -> int | None:
+        """When it last lost its session; None if it never did."""
+        return None if self.track is None else self.track.lost_ms
+
+    @property
     def session(self) -> str | None:
         """Its present session; None if it has none, or that is not known."""
         track = self.track
@@ -177,8 +182,6 @@ class NodeRecord(Struct, array_like=True, frozen=True, gc=False):
     prior: str | None = None
     unreadable_times: int = 0
     before_ms: InstantMs = NEVER
-    existed_ms: InstantMs = NEVER
-    """When it was last read as existing, of a node that does not exist."""
     doubt: Doubt | None = None
     """About whether it exists, or about a bundle's owner, until readings have agreed for `settle`."""
 

@@ -4,8 +4,8 @@ import pytest
 
 from policies.observations import Observation
 from policies.sessions.decisions import OwnershipReason, OwnershipVerdict
-from policies.sessions.policy import FORGET_MS, find_forgotten
 from policies.sessions.facts import ClaimFacts
+from policies.sessions.fold import FORGET_MS, find_forgotten
 from policies.sessions.readings import registration_path
 from policies.sessions.rulings import BundleRuling, explain_ruling
 from policies.sessions.state import Claim, Health, Member, NodeRecord, SourceRecord

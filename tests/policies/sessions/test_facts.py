@@ -85,6 +85,7 @@ LISTED = (registered(5, "b1", "0xb1"), health(12, "b1", listed=True))
         pytest.param(CUT_OFF, True, id="it was cut off since, and is connected again"),
         pytest.param((*CUT_OFF[:1],), False, id="it is cut off"),
         pytest.param((*CUT_OFF, registered(5, "b1", "0xb1")), True, id="connected again, and registered as before"),
+        pytest.param((registered(12, "b1", "0xb1"), unregistered(13, "b1")), False, id="registered until then"),
         pytest.param((*CUT_OFF, unregistered(5, "b1")), False, id="connected again, and not registered yet"),
         pytest.param(LISTED, True, id="registered as before, and listed since"),
         pytest.param((*LISTED, unregistered(13, "b1")), False, id="listed since, and no longer registered"),

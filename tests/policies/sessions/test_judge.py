@@ -96,7 +96,7 @@ def test_of_a_member_without_a_session_only_what_others_own_is_ruled_on() -> Non
     }  # fmt: skip
 
 
-@for_each(("losses", "expected"), [(6, "gone unreachable"), (7, "hold unsettled")])
+@for_each(("losses", "expected"), [(3, "gone unreachable"), (4, "hold unsettled")])
 def test_a_process_that_dies_and_starts_again_and_again_is_not_given_up_each_time(losses: int, expected: str) -> None:
     readings = connected("b1", "b2")
     for number in range(losses):

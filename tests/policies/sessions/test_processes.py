@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import pytest
 
-from policies.observations import Observation
 from tests.examples import combined
 from tests.policies.sessions.course import BUNDLE, Run, health, recovery, session, unregistered
 from tests.policies.sessions.world import World
@@ -100,22 +99,6 @@ def test_a_restart_that_is_in_force_is_not_ordered_again_and_spends_the_budget_o
     zombie_again(run, 0, 900)
     assert [what for _, what in run.told("b1")] == ["restart zombie"]
     assert len(run.known.spent) == 1
-
-
-def test_a_member_that_registered_and_vanished_between_two_steps_was_back() -> None:
-    world = World(*FLEET[:2], shutdown_window="1m", zombie_after="1m").until(20)
-    world.brokers["b1"].registered = False
-    world.until(100)
-    readings: list[Observation] = []
-    see, world.run.together = world.run.together, lambda *seen, **_: readings.extend(seen)  # type: ignore[method-assign,assignment]
-    world.brokers["b1"].registered = True
-    world.until(106)
-    world.brokers["b1"].registered = False
-    world.until(112)
-    world.run.together = see  # type: ignore[method-assign]
-    world.run.together(*readings)
-    world.until(300)
-    assert [what for _, _, what in world.went_down()] == ["restart zombie", "restart zombie"]
 
 
 OTHER = "/namespace/t/ns/0x40000000_0x80000000"
