@@ -30,8 +30,8 @@ ALERTS = (
         HALTED := "switch-halted",
         "An invariant is breached, or a promotion changed more than the attribution: nothing more is ordered.",
         "The status has the invariant and its evidence. INV-2 and INV-3: somebody used a generator, and the status "
-        "names the `HOB` to advance to. INV-1: a foreign ledger appeared. `resume` directs brokers again, so that they "
-        "open new clients. Otherwise `rollback`.",
+        "names the `HOB` to advance to; Headgate then directs brokers again, so that they open new clients. INV-1: a "
+        "foreign ledger appeared. Then `resume`, or `rollback`.",
         "The switch goes on, or was rolled back.",
     ),
     _alert(

@@ -101,19 +101,16 @@ class SwitchFacts:
 
     @property
     def needs_new_clients(self) -> bool:
-        """Whether the cluster that brokers write to was advanced since they were directed there, and they stay.
+        """Whether the cluster that brokers write to was advanced since they were directed there.
 
-        Clients that are open then remember the lower ``HOB``, so brokers must be directed again to open new ones.
+        Clients that are open then remember the lower ``HOB``, so brokers must be directed again to open new ones. They
+        are not if row 7 sends them all back, because none has moved.
         """
         directive, switch = self.state.directive, self.state.switch
         seen = self.state.cluster(directive.target) if directive is not None else None
         if directive is None or seen is None or seen.raised_epoch < directive.epoch:
             return False
-        if switch is None or directive.target == switch.home:
-            return True
-        return not self.unreachable_before_moves and (
-            switch.stage is not SwitchStage.ROLLBACK or switch.attribution_only
-        )
+        return switch is None or directive.target == switch.home or not self.unreachable_before_moves
 
     # --- ids over all switches
 

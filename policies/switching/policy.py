@@ -121,14 +121,18 @@ def _judge(transition: Transition, event: Judged | None) -> None:
 
 
 def _check(transition: Transition) -> None:
-    """A breach of an invariant drops every order of the transition, halts the switch and is an alert."""
+    """A breach of an invariant drops the orders of the transition, halts the switch and is an alert.
+
+    A directive that only renews the one in force stays: it moves no broker, and keeps the ids of topics in order.
+    """
     facts, plan = transition.facts(), transition.plan
     touched = [t for i in sorted(plan.touched) if (t := plan.get(i)) is not None]
     plan.touched = set()
     found = list(breaches(facts.state, touched, transition.drafts, facts.now_ms))
     if not found:
         return
-    transition.drafts = [d for d in transition.drafts if d.verdict not in ORDERS]
+    kept = {SwitchVerdict.WRITE_DIRECTIVE} if facts.state.renewed else set[SwitchVerdict]()
+    transition.drafts = [d for d in transition.drafts if d.verdict not in ORDERS - kept]
     evidence, switch = "; ".join(f"{invariant.value}: {why}" for invariant, why in found[:3]), facts.state.switch
     if switch is None or not switch.halted:
         transition.publish(SwitchVerdict.HALT, SwitchReason.INVARIANT, f"nothing more is ordered: {evidence}")

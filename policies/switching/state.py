@@ -389,6 +389,8 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
     """After a lost checkpoint: commands up to this time were judged before, and come again from their topic."""
     written_unread: tuple[str, ...] = ()
     """Clusters that brokers reported to write to, and that were not read yet, so they have no mark; sorted."""
+    renewed: bool = False
+    """Whether the directive only renews the one before it, so that brokers open new clients of an advanced cluster."""
 
     def entry(self, name: str) -> RegistryEntry | None:
         """Return a registered cluster by its name."""

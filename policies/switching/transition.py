@@ -3,7 +3,7 @@
 Rows of the table read `SwitchFacts` and write here: fields, ledgers, and orders with the decision that publishes each.
 An order that needs the lease is withheld while no orchestrator holds it, while the switch is halted or paused, and
 while the registry is contested. It stays open, and is published once an orchestrator takes over or an operator resumes
-the switch.
+the switch. Neither a halt nor a pause withholds a directive that only renews the one in force.
 """
 
 from collections import Counter
@@ -159,20 +159,27 @@ class Transition:
         sentence = sentence.format(id=task.ledger_id, **details)
         self.publish_ledger(ordered, verdict, reason, sentence, details=details)
 
-    def direct_brokers(self, reason: SwitchReason, target: str | None = None) -> None:
-        """Direct brokers to a cluster by the next epoch. None: repeat the directive in force, if not committed."""
+    def direct_brokers(self, reason: SwitchReason, target: str | None = None, *, renews: bool = False) -> None:
+        """Direct brokers to a cluster by the next epoch. None: repeat the directive in force, if not committed.
+
+        `renews`: they write to that cluster already, and are to open new clients.
+        """
         if target is not None:
             epoch, marks = self.state.epoch + 1, self.state.marks
             if (active := self.state.active()) is not None:
                 marks = mark_written(marks, self.state.cluster(active), from_now=False)
             marks = mark_written(marks, self.state.cluster(target), from_now=True)
-            self.update(epoch=epoch, directive=Directive(epoch, target), directed_ms=self.now_ms, marks=marks)
+            new = Directive(epoch, target)
+            self.update(epoch=epoch, directive=new, directed_ms=self.now_ms, marks=marks, renewed=renews)
             if self.state.switch is not None:
                 self.update_switch(epoch=epoch)
         directive = self.state.directive
-        if directive is None or directive.epoch <= self.state.committed_epoch or self._is_withheld():
+        if directive is None or directive.epoch <= self.state.committed_epoch:
             return
-        sentence = f"from epoch {directive.epoch} on brokers write to {directive.target}"
+        if self._is_withheld(renews=self.state.renewed):
+            return
+        why = ", through new clients: its HOB was advanced" if self.state.renewed else ""
+        sentence = f"from epoch {directive.epoch} on brokers write to {directive.target}{why}"
         details = {"target": directive.target, "directive_epoch": directive.epoch}
         self.publish(SwitchVerdict.WRITE_DIRECTIVE, reason, sentence, subject="directive", details=details)
 
@@ -221,9 +228,10 @@ class Transition:
             subject = f"registry/{name}"
             self.publish(SwitchVerdict.REMOVE_REGISTRY, reason, sentence, subject=subject, details=details)
 
-    def _is_withheld(self) -> bool:
+    def _is_withheld(self, *, renews: bool = False) -> bool:
         facts = self.facts()
-        return bool(facts.stands_still or guards.refuse_without_lease(facts))
+        waits = facts.state.contested if renews else facts.stands_still
+        return bool(waits or guards.refuse_without_lease(facts))
 
     def _names(self) -> dict[str, str | int | bool | None]:
         switch = self.facts().switch

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
-from policies.switching.judge.events import open_new_clients, repeat_orders
+from policies.switching.judge.events import repeat_orders
 from policies.switching.judge.guards import Asked, Row
 from policies.switching.ledgers import FindingReason
 from policies.switching.readings import CommandArgs, SwitchCommand, SwitchRegistry
@@ -256,7 +256,7 @@ def _drive_on(facts: SwitchFacts, live: Switch, step: Transition) -> None:
     if live.stage is not SwitchStage.DONE_WITH_FAILURES:
         sentence = f"the switch to {live.target} is driven on at {live.stage.value}"
         step.publish(SwitchVerdict.ADVANCE, SwitchReason.REDRIVEN, sentence)
-        _go_on(facts, SwitchReason.REDRIVEN, step)
+        repeat_orders(facts, SwitchReason.REDRIVEN, step)
         return
     left = [t for t in facts.plan if t.stage in FAILED or t.awaiting is SwitchAction.GIVEN_UP]
     for task in left:  # repeat only the deletion where that had begun, else plan the ledger again
@@ -315,12 +315,7 @@ def resume(facts: SwitchFacts, _command: SwitchCommand) -> Row:
     step.update_switch(**lift_holds(facts))
     sentence = f"the switch to {switch.target} goes on at {switch.stage.value}"
     step.publish(SwitchVerdict.ADVANCE, SwitchReason.RESUMED, sentence)
-    _go_on(facts, SwitchReason.RESUMED, step)
-
-
-def _go_on(facts: SwitchFacts, reason: SwitchReason, step: Transition) -> None:
-    """Repeat all open orders. If an operator advanced ids meanwhile, direct brokers again, to open new clients."""
-    (open_new_clients if facts.needs_new_clients else repeat_orders)(facts, reason, step)
+    repeat_orders(facts, SwitchReason.RESUMED, step)
 
 
 def _supersede_directive(facts: SwitchFacts, epoch: int, step: Transition) -> None:

@@ -208,7 +208,7 @@ def repeat_orders(facts: SwitchFacts, reason: SwitchReason, step: Transition, *,
         step.write_status(reason, again=True)
 
 
-def open_new_clients(facts: SwitchFacts, reason: SwitchReason, step: Transition) -> None:
+def open_new_clients(facts: SwitchFacts, step: Transition) -> None:
     """Direct brokers again to the cluster that was advanced, so that they open new clients; repeat all open orders.
 
     Before a switch is live, INV-3 counts from the ids that new clients get.
@@ -216,8 +216,8 @@ def open_new_clients(facts: SwitchFacts, reason: SwitchReason, step: Transition)
     switch, generator = facts.switch, facts.generator(facts.switch.target)
     if switch.stage is SwitchStage.TRIGGERED and generator is not None:
         step.update_switch(target_floor=max(switch.target_floor, generator.next_id))
-    step.direct_brokers(reason, facts.state.active())
-    repeat_orders(facts, reason, step, redirected=True)
+    step.direct_brokers(SwitchReason.NOT_READY, facts.state.active(), renews=True)
+    repeat_orders(facts, SwitchReason.NOT_READY, step, redirected=True)
 
 
 def judge_broker(facts: SwitchFacts, seen: SwitchBroker, step: Transition) -> None:

@@ -32,17 +32,23 @@ _PROMOTE_ACTIONS = (SwitchAction.PROMOTE, SwitchAction.ROLL_OVER, SwitchAction.R
 
 
 def advance(facts: SwitchFacts, step: Transition) -> None:
-    """Order the next steps of the switch, which need no new event; order nothing while the switch must wait."""
+    """Order the next steps of the switch, which need no new event; order nothing while the switch must wait.
+
+    New clients are no step: while clients of two ``HOB``s write, a topic that moves between their brokers gets a lower
+    id. So a halt or a pause, which may last for days, does not hold them back.
+    """
     switch = facts.state.switch
-    if switch is None or facts.stands_still or guards.refuse_without_lease(facts):
+    if switch is None or facts.state.contested or guards.refuse_without_lease(facts):
         return
-    if switch.recovering_ms >= 0:
+    if facts.needs_new_clients:
+        open_new_clients(facts, step)
+    elif facts.stands_still:
+        return
+    elif switch.recovering_ms >= 0:
         # After a lost checkpoint nothing is ordered before an inventory, and that once both clusters are read.
         if switch.awaiting is SwitchAction.NONE and facts.source_instance and facts.target_instance:
             step.update_switch(awaiting=SwitchAction.INVENTORY)
             step.take_inventory()
-    elif facts.needs_new_clients:
-        open_new_clients(facts, SwitchReason.NOT_READY, step)
     elif switch.stage in _ROWS:
         has_impostor = bool({switch.source, switch.target}.intersection(facts.state.impostors))
         # An impostor must not get copies, nor stand for the cluster that has them.
@@ -76,7 +82,7 @@ def _triggered(facts: SwitchFacts, step: Transition) -> None:
         disorder = None if why else guards.refuse_broken_order(facts)
     _block(facts, step, why or disorder or "", "all brokers acked, but the switch does not go live")
     if disorder and facts.generator(switch.target) is not None:
-        open_new_clients(facts, SwitchReason.NOT_READY, step)
+        open_new_clients(facts, step)
     if why or disorder or guards.refuse_early_readings(facts):
         return
     count = len(facts.live_brokers)

@@ -11,8 +11,8 @@ from policies.switching.facts import awaited
 from policies.switching.judge.table import find_holds
 from policies.switching.readings import LedgerOutcome, SwitchCommand
 from policies.switching.settings import DAY_MS, HOUR_MS
-from policies.switching.state import Directive, LedgerStage, SwitchingState, SwitchStage
-from policies.switching.transition import Transition
+from policies.switching.state import ClusterStatus, Directive, LedgerStage, SwitchingState, SwitchStage
+from policies.switching.transition import DecisionDraft, Transition
 from tests.cases import for_each
 from tests.policies.switching.events import Event, answer, command
 from tests.policies.switching.wire import WireWorld
@@ -20,6 +20,10 @@ from tests.policies.switching.world import Bookies, World, codes, few, tell_of
 
 S = SwitchStage
 BACK: dict[str, Any] = {"attribution_only": False}
+
+
+def directed_to(said: list[DecisionDraft]) -> list[object]:
+    return [s.details["target"] for s in said if s.verdict is SwitchVerdict.WRITE_DIRECTIVE]
 
 
 def advance(world: World, name: str, hob: int) -> None:
@@ -92,12 +96,30 @@ def test_after_the_remedy_of_a_halt_brokers_are_directed_again_to_open_new_clien
     world.later().tell(world.cluster_event("old"))
     assert "then `resume`" in world.switch.halted
     advance(world, "new", 3)
+    assert (directed_to(world.said), world.state.epoch, bool(world.switch.halted)) == (["new", "new"], 2, True)
     said = world.tell(command("resume", "r") if which == "resume" else world.start_event())
-    assert [s.details["target"] for s in said if s.verdict is SwitchVerdict.WRITE_DIRECTIVE] == ["new"]
-    assert (world.state.epoch, world.switch.halted) == (2, "")
+    assert (directed_to(said), world.state.epoch, world.switch.halted) == (["new"], 2, "")
     assert [d.broker for d in awaited(Transition(world.state, world.limits, world.now_ms).facts())] == ["b1", "b2"]
     world.later().acks()
     assert not list(awaited(Transition(world.state, world.limits, world.now_ms).facts()))
+
+
+@for_each("stage", [S.TRIGGERED, S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD, S.CLEANUP, S.ROLLBACK])
+def test_paused_only_brokers_whose_cluster_was_advanced_are_directed_again(stage: SwitchStage) -> None:
+    """With clients of two HOBs, a topic that moves between their brokers would get a lower id until `resume`."""
+    world = World().to(stage)
+    world.tell(command("pause", "p"))
+    world.orders.clear()
+    advance(world, "new", 3)
+    assert [(o.verdict, o.details["target"]) for o in world.orders] == [(SwitchVerdict.WRITE_DIRECTIVE, "new")]
+    assert (world.state.directive, world.switch.epoch, world.switch.paused) == (Directive(2, "new"), 2, True)
+    world.tell(*(world.follow(broker) for broker in world.brokers))
+    world.orders.clear()
+    world.tell(world.lease_event(2))  # its executor has not heard of the order to the first one
+    assert directed_to(world.orders) == ["new"]
+    active = tuple(replace(entry, status=ClusterStatus.ACTIVE) for entry in world.state.entries)
+    world.later().tell(world.registry_event(clusters=active), world.lease_event(3))
+    assert directed_to(world.orders) == ["new"]  # nothing more while the registry is contested
 
 
 @for_each("stage", [S.TRIGGERED, S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD, S.CLEANUP, S.ROLLBACK])
@@ -247,6 +269,7 @@ def test_after_the_window_a_target_that_is_lost_with_its_zookeeper_is_left_by_th
     assert world.switch.blocked == "what new gave since brokers were directed there is not read yet"
     world.clusters["new"].hob, world.clusters["new"].created = hob, 0
     time_passes(world.cluster_event("new"))
+    time_passes(world.cluster_event("new"))  # since its advance brokers are directed there again
     world.raise_ids()
     time_passes(world.cluster_event("new"))
     assert world.state.active() == "old"
