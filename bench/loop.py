@@ -24,7 +24,7 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topics import TopicSettings
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import ensure_jars, spark_group
-from deploy.settings.folders import default_cache_dir
+from deploy.settings.application import default_cache_dir
 from policies.observations import Outcome
 from policies.throttle import LogDirs, ThrottleSettings
 from policies.throttle.readings import VolumeReading

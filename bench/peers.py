@@ -19,7 +19,7 @@ from pathlib import Path
 from bench.loop import Throttled, loop_kafka, quantile
 from bench.processes import cpu_seconds, kill_tree, resident_bytes
 from bench.turns import ROOT, Figures, run
-from deploy.settings.folders import default_cache_dir
+from deploy.settings.application import default_cache_dir
 from tests.eager import EAGER
 from tests.system.loop import write_settings
 from tests.system.waiting import eventually

@@ -25,7 +25,7 @@ from bench.processes import cpu_seconds
 from bench.turns import Figures, table
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import ensure_jars
-from deploy.settings.folders import default_cache_dir
+from deploy.settings.application import default_cache_dir
 from tests.system.disks import why_not_mountable
 from tests.system.fill import (
     BROKERS,

@@ -20,7 +20,7 @@ from typing import Any
 from deploy.demo.load import Load
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import ensure_jars
-from deploy.settings.folders import default_cache_dir
+from deploy.settings.application import default_cache_dir
 from tests.system.fill import MEBIBYTE, MEGABYTE, TOPIC, Recorder, fill_cluster, headgate_settings, rate_at
 from tests.system.loop import Headgate, Topic, await_ready, write_settings
 from tests.system.waiting import eventually

@@ -23,7 +23,7 @@ from bench.faults.kinds import KINDS, Harm, Kind
 from bench.faults.stream import Stream
 from bench.faults.world import FED, OWN, PREFIX, World
 from deploy.java.jars import ensure_jars, spark_group
-from deploy.settings.folders import default_cache_dir
+from deploy.settings.application import default_cache_dir
 from tests.system.waiting import eventually
 
 _LOG_DIRS = "observed.log-dirs"

@@ -8,7 +8,6 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.nodes import Node, ScalarNode
 
@@ -17,9 +16,8 @@ from connectors.kafka.properties import SECRET_NAME
 from connectors.registration import SettingsWarning, connectors_of
 from deploy.console.terminal import SafeConsole
 from deploy.settings.application import Settings
-from deploy.settings.file import read_file, settings_of, unusable_files
+from deploy.settings.file import mappings, read_file, settings_of, unusable_files
 from deploy.settings.schema import model_at, places, suggest, unknown_variables, variable_for
-from deploy.settings.yaml_text import mappings
 from policies.registry import POLICIES
 from policies.throttle.quotas import exclude_own
 from policies.throttle.settings import QuotaSettings
@@ -83,7 +81,7 @@ def text_warnings(tree: Node | None) -> Iterator[SettingsWarning]:
                     f"{_variable_hint(here)}",
                 )
             elif value.tag == _NULL and not value.value and model_at(Settings, here) is not None:
-                yield SettingsWarning(here, f"is empty and therefore off{_empty_block_hint(here)}")
+                yield SettingsWarning(here, "is empty and therefore off: write {} to turn it on")
 
 
 def settings_warnings(settings: Settings, *, is_empty: bool) -> Iterator[SettingsWarning]:
@@ -202,25 +200,13 @@ def _variable_hint(here: tuple[str, ...]) -> str:
     return name if re.fullmatch(r"[A-Z0-9_]+", name) else "the value itself, or a …_file"
 
 
-def _empty_block_hint(here: tuple[str, ...]) -> str:
-    model: Any = model_at(Settings, here)
-    needed = [name for name, field in getattr(model, "model_fields", {}).items() if field.is_required()]
-    if not needed:
-        try:
-            TypeAdapter(model).validate_python({})
-        except ValidationError:
-            return ""
-    which = f", with {', '.join(needed)}" if needed else ""
-    return f": write {{}} to turn it on{which}"
-
-
 def check(file: Path | None, *, effective: bool) -> None:
     """Check a file and print the result; with `effective`, print the settings in force, and warnings on standard error.
 
     Raises UserError if the file has mistakes; the message lists all of them, one a line.
     """
     read = read_file(file)
-    locate = read.wording.locate
+    locate = read.locate
     found, clusters = list(text_warnings(read.tree)), list[str]()
     console = SafeConsole(stderr=effective, highlight=False, soft_wrap=True)
     try:

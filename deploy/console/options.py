@@ -45,7 +45,7 @@ def load_asked(file: Path | None, level: int = logging.INFO) -> "Settings":
     if not _has_log:
         set_up_logging(answers=True)
     logging.getLogger().setLevel(level)
-    from deploy.settings.embedded import with_running_up
+    from deploy.settings.application import with_running_up
 
     return with_running_up(load_settings(file))
 

@@ -43,8 +43,7 @@ from deploy.java.jvm import find_java
 from deploy.processes.running import stop_on_signals
 from deploy.processes.stack import run_whole
 from deploy.query.components import SparkSessions
-from deploy.settings.application import Settings
-from deploy.settings.folders import default_cache_dir
+from deploy.settings.application import Settings, default_cache_dir
 from policies.bookie_disks.readings import PublishApplication
 from policies.observations import ReportResult
 from policies.registry import AUDIT

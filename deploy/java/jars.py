@@ -24,7 +24,7 @@ import structlog
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from deploy.console.terminal import SafeConsole
-from deploy.settings.folders import default_cache_dir
+from deploy.settings.application import default_cache_dir
 from policies.units import UserError
 
 MIRROR_VARIABLE = "HEADGATE_MAVEN_URL"

@@ -40,8 +40,7 @@ from deploy.query.components import (
     require_usable,
 )
 from deploy.query.supervisor import running_in_background
-from deploy.settings.application import Settings
-from deploy.settings.embedded import with_embedded
+from deploy.settings.application import Settings, with_embedded
 from deploy.settings.file import unusable_files
 from policies.registry import POLICIES
 from policies.units import UserError

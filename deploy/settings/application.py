@@ -5,6 +5,7 @@ In the environment, ``HEADGATE_`` and the path with ``__`` between its parts nam
 """
 
 import hashlib
+import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -25,11 +26,10 @@ from pydantic import (
 
 from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.http.access import HttpAccess
-from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.connection import KafkaConnection, WatchedKafka
 from connectors.kafka.topics import TopicSettings
 from connectors.partitions.settings import PartitionSettings
 from connectors.registration import ClusterSources, connectors_of, find_needs
-from deploy.settings.folders import default_cache_dir, user_folder
 from deploy.settings.schema import suggest
 from policies.policy import LOOP
 from policies.registry import POLICIES
@@ -39,6 +39,26 @@ from streaming.settings import CheckpointPlace, StreamSettings, is_loopback, is_
 
 if TYPE_CHECKING:
     from streaming.host import PolicyHost
+
+
+# The default folders of Headgate's files.
+
+
+def user_folder(variable: str, in_home: str) -> Path:
+    """Return `headgate` in the folder that a variable of XDG names, or in a folder of the user's home.
+
+    Raises UserError if the variable is not set, and the user has no home, as is usual in a container.
+    """
+    try:
+        return Path(os.environ.get(variable) or Path.home() / in_home) / "headgate"
+    except RuntimeError:
+        raise UserError(f"this user has no home folder: set HOME, {variable}, or data_dir and jars_dir") from None
+
+
+def default_cache_dir() -> Path:
+    """Return the default folder for jars: `headgate/jars` in `$XDG_CACHE_HOME` or in `~/.cache`."""
+    return user_folder("XDG_CACHE_HOME", ".cache") / "jars"
+
 
 # The base of the settings' blocks.
 
@@ -383,3 +403,50 @@ class Settings(SettingsBlock):
     def fingerprint(self) -> str:
         """Return twelve hexadecimal digits that change with any setting except secrets."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:12]
+
+
+# The settings of the loop that `headgate up` runs on a Kafka of its own.
+
+_LIMITS = {"hard": {"available_ratio_below": 0.05}, "soft": {"available_ratio_below": 0.15}}
+"""The limits of the embedded cluster, where the settings name none."""
+
+
+def with_embedded(settings: Settings, bootstrap_servers: str) -> Settings:
+    """Return the settings with the embedded cluster as the loop's own Kafka and as a watched cluster."""
+    given = settings.clusters.get(EMBEDDED_CLUSTER) or WatchedCluster()
+    watched = {} if given.kafka is None else given.kafka.model_dump(exclude={"bootstrap_servers"})
+    kafka = WatchedKafka(**{**watched, "bootstrap_servers": bootstrap_servers})
+    embedded = given.model_copy(update={"kafka": kafka})
+    throttle = settings.policies.throttle
+    if not throttle.for_cluster(EMBEDDED_CLUSTER).limited:  # so that any nearly full disk has decisions
+        throttle = throttle.with_defaults({EMBEDDED_CLUSTER: _LIMITS})
+    return settings.model_copy(
+        update={
+            "kafka": KafkaConnection(bootstrap_servers=bootstrap_servers),
+            "clusters": {**settings.clusters, EMBEDDED_CLUSTER: embedded},
+            "policies": settings.policies.model_copy(update={"throttle": throttle}),
+        }
+    )
+
+
+def with_running_up(settings: Settings) -> Settings:
+    """Return the settings, completed from a `headgate up` that runs on their data folder if they name no Kafka."""
+    servers = None if settings.kafka is not None else embedded_servers(settings.data_dir / "kafka")
+    return settings if servers is None else with_embedded(settings, servers)
+
+
+def embedded_servers(folder: Path) -> str | None:
+    """Return the bootstrap servers of an embedded cluster; None if none runs on this folder."""
+    try:
+        holder = int((folder / "lock").read_text().split()[0])
+        ports = [int(port) for port in json.loads((folder / "cluster.json").read_text())["broker_ports"].values()]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+    # Taking the lock, even for a moment, could make the start of another `up` fail.
+    try:
+        os.kill(holder, 0)
+    except ProcessLookupError:
+        return None
+    except OSError:
+        pass  # the process runs as another user
+    return ",".join(f"127.0.0.1:{port}" for port in ports) or None

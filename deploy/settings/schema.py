@@ -8,7 +8,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel
 
 from policies.settings import PolicySettings
 
@@ -27,11 +27,6 @@ def names_at(root: type[BaseModel], place: Place) -> tuple[str, ...]:
     """Return the names of the settings of the block at a place; empty if no block belongs there."""
     model = model_at(root, place)
     return () if model is None else tuple(_fields(model))
-
-
-def is_secret(root: type[BaseModel], place: Place) -> bool:
-    """Return whether a secret belongs at a place."""
-    return SecretStr in _types_at(root, place)
 
 
 def places(root: type[BaseModel], clusters: Sequence[str]) -> Iterator[Place]:

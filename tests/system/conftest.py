@@ -8,7 +8,7 @@ import pytest
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import ensure_jars
 from deploy.java.jvm import find_java
-from deploy.settings.folders import default_cache_dir
+from deploy.settings.application import default_cache_dir
 from policies.units import UserError
 from tests.progress import longest_first
 from tests.system.older import of_today

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from connectors.kafka.clients import LOGGER
 from deploy.java.jvm import JvmCommand
-from deploy.settings.folders import default_cache_dir
+from deploy.settings.application import default_cache_dir
 from policies.units import UserError
 from tests.system.maven import ALONE, dependency, ensure_fetched, pom_of
 from tests.system.pulsar_jars import FOR_ZOOKEEPER, LEFT_OUT, bom

@@ -16,7 +16,7 @@ import pyspark
 import pytest
 
 from deploy.java.jvm import JvmCommand
-from deploy.settings.folders import default_cache_dir
+from deploy.settings.application import default_cache_dir
 from policies.units import UserError
 from tests.progress import tell
 from tests.system.loop import await_ready

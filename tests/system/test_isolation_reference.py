@@ -13,7 +13,7 @@ import pytest
 
 from deploy.java.jars import ensure_jars
 from deploy.java.jvm import find_java
-from deploy.settings.folders import default_cache_dir
+from deploy.settings.application import default_cache_dir
 from policies.isolation.decisions import Tier
 from policies.isolation.placement import NO_GROUPS, AffinityGroups, BookieMembership, BookieSet, Placed, place
 from policies.isolation.settings import RuleSet, Unaffine

@@ -46,7 +46,7 @@ from deploy.doctor import Result, Verdict
 from deploy.embedded.kafka import LOOPBACK, EmbeddedKafka
 from deploy.java.jars import ensure_jars
 from deploy.java.jvm import find_java
-from deploy.settings.folders import default_cache_dir
+from deploy.settings.application import default_cache_dir
 from policies.observations import Outcome, Reading
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading

@@ -33,7 +33,7 @@ from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.java.jars import ensure_jars
 from deploy.java.jvm import find_java
-from deploy.settings.folders import default_cache_dir
+from deploy.settings.application import default_cache_dir
 from policies.bookie_readings import BookieRacks, Bookies
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import SessionState, ZkSession

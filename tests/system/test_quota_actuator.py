@@ -22,7 +22,7 @@ from connectors.kafka.topics import TopicSettings
 from deploy.embedded.kafka import LOOPBACK, EmbeddedKafka
 from deploy.java.jars import ensure_jars
 from deploy.java.jvm import find_java
-from deploy.settings.folders import default_cache_dir
+from deploy.settings.application import default_cache_dir
 from policies.decisions import Mode, deterministic_id
 from policies.free_space.gate import FactorVerdict
 from policies.throttle import ThrottleFactor

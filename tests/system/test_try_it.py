@@ -21,7 +21,7 @@ import pytest
 
 import tests.system.pulsar
 from deploy.java.jars import ensure_jars
-from deploy.settings.folders import default_cache_dir
+from deploy.settings.application import default_cache_dir
 from tests.docs.blocks import ROOT, Block, tried
 from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.isolation import AVAILABLE, Metadata

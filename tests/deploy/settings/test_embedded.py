@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from deploy.settings.application import EMBEDDED_CLUSTER, Settings
-from deploy.settings.embedded import embedded_servers, with_embedded, with_running_up
+from deploy.settings.application import EMBEDDED_CLUSTER, Settings, embedded_servers, with_embedded, with_running_up
 from policies.throttle import ThrottleSettings
 from policies.units import UserError
 from tests.cases import for_each

@@ -330,9 +330,3 @@ def test_a_variable_that_is_no_block_is_told_and_not_quoted(monkeypatch: pytest.
     (said,) = mistakes(None)
     assert said.startswith("environment: ")
     assert value[:5] not in said
-
-
-def test_of_very_many_mistakes_the_first_hundred_are_told(written: Written) -> None:
-    said = mistakes(written("\n".join(f"k{number}: 1" for number in range(1000))))
-    assert len(said) == 101
-    assert said[-1].endswith("and 900 more mistakes")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.settings.folders import user_folder
+from deploy.settings.application import user_folder
 from policies.units import UserError
 
 
