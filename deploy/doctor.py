@@ -38,8 +38,7 @@ from connectors.kafka.topics import RUN_PARTS, TopicSettings, rights_of
 from connectors.partitions.membership import describe_loops, find_deciders
 from connectors.policy_io import CollectorContext, ProbeContext
 from connectors.registration import PolicyConnectors, acts_on, connectors_of, load_hook
-from deploy.console.shell import complete_commands
-from deploy.console.terminal import SafeConsole
+from deploy.console.terminal import SafeConsole, complete_commands
 from deploy.java.jars import missing_jars, spark_group
 from deploy.java.jvm import find_java
 from deploy.processes.parts import Connections

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from deploy.demo.load import Load
+from deploy.demo.run import Load
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import ensure_jars
 from deploy.settings.application import default_cache_dir

@@ -3,18 +3,16 @@
 import logging
 import pydoc
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
-from enum import StrEnum
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from deploy.commands.topics import checkpoint_app, topics_app
-from deploy.console.examples import show_examples
 from deploy.console.options import (
     AsJson,
     ClusterFilter,
@@ -24,12 +22,15 @@ from deploy.console.options import (
     Timeout,
     Verbose,
     Watch,
+    complete_clusters,
+    complete_policies,
     load_asked,
     load_settings,
     print_sentence,
+    read_instant,
     set_up_logging,
+    show_examples,
 )
-from deploy.console.shell import complete_clusters, complete_policies, read_instant
 from deploy.policy_commands import command_apps
 from policies.units import UserError
 
@@ -60,21 +61,6 @@ for commands in command_apps():
 _PAGES = Path(__file__).parents[1] / "published"
 """The reference pages that an installation carries."""
 
-
-class Page(StrEnum):
-    """A reference page, by its file."""
-
-    SETTINGS = "settings"
-    ALERTS = "alerts"
-    METRICS = "metrics"
-    EVENTS = "events"
-
-    def read(self) -> str:
-        """Return the page, as this version has it."""
-        folder = _PAGES if _PAGES.exists() else Path(__file__).parents[2] / "docs" / "reference"
-        return (folder / ("settings.yaml" if self is Page.SETTINGS else f"{self}.md")).read_text(encoding="utf-8")
-
-
 PausedCluster = Annotated[
     str | None,
     typer.Argument(help="Name of a watched cluster; default: all of them.", autocompletion=complete_clusters),
@@ -96,7 +82,7 @@ def headgate(
     """A control loop for the storage under Kafka and Pulsar fleets."""
 
 
-@app.command(epilog=show_examples("up"))
+@app.command(epilog=show_examples("headgate up", "headgate up --data-dir ~/headgate --brokers 3"))
 def up(
     settings: SettingsFile = None,
     brokers: Annotated[int | None, typer.Option(min=1, max=9, help="Number of brokers to start.")] = None,
@@ -127,7 +113,7 @@ def _with_options(settings: "Settings", brokers: int | None, data_dir: Path | No
     return settings.model_copy(update=update)
 
 
-@app.command(epilog=show_examples("demo"))
+@app.command(epilog=show_examples("headgate demo"))
 def demo() -> None:
     """Watch a two-minute demo on brokers of its own.
 
@@ -150,7 +136,7 @@ def demo() -> None:
         raise typer.Exit(1) from None
 
 
-@app.command(epilog=show_examples("run"))
+@app.command(epilog=show_examples("headgate run -s headgate.yaml", "HEADGATE_SETTINGS=headgate.yaml headgate run"))
 def run(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     """Run the whole loop on your Kafka, in one process. Its parts are collectors, query, actuators and exporter."""
     set_up_logging(verbose=verbose, runs=True)
@@ -183,14 +169,16 @@ def _run_part(load: Callable[[Path | None], "Settings"], file: Path | None, name
     stack.run_renewed(partial(load, file), given, getattr(stack, name))
 
 
-@app.command(epilog=show_examples("collect"))
+@app.command(epilog=show_examples("headgate collect -s headgate.yaml"))
 def collect(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     """Run only the collectors, which read the watched clusters."""
     set_up_logging(verbose=verbose, runs=True)
     _run_part(_load_watching, settings, "run_collectors")
 
 
-@app.command(epilog=show_examples("decide"))
+@app.command(
+    epilog=show_examples("headgate decide -s headgate.yaml", "headgate decide -s headgate.yaml --print-submit")
+)
 def decide(
     settings: SettingsFile = None,
     print_submit: Annotated[
@@ -201,21 +189,21 @@ def decide(
     """Run only the Spark query, which makes the decisions."""
     set_up_logging(verbose=verbose, runs=not print_submit)
     if print_submit:
-        from deploy.commands.submitting import submit_line
+        from deploy.query.components import submit_line
 
         typer.echo(submit_line(_load_with_kafka(settings), settings))
     else:
         _run_part(_load_with_kafka, settings, "run_query")
 
 
-@app.command(epilog=show_examples("export"))
+@app.command(epilog=show_examples("headgate export -s headgate.yaml"))
 def export(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     """Run only the exporter of metrics and the status page. It also notifies Alertmanager."""
     set_up_logging(verbose=verbose, runs=True)
     _run_part(_load_with_kafka, settings, "run_exporter")
 
 
-@app.command(epilog=show_examples("act"))
+@app.command(epilog=show_examples("headgate act -s headgate.yaml", "headgate act -s headgate.yaml --release"))
 def act(
     settings: SettingsFile = None,
     release: Annotated[
@@ -244,7 +232,11 @@ def act(
         _run_part(_load_with_kafka, settings, "run_actuators")
 
 
-@app.command(epilog=show_examples("status"))
+@app.command(
+    epilog=show_examples(
+        "headgate status", "headgate status --cluster payments --watch", "headgate status --cluster 'dev-*' --json"
+    )
+)
 def status(
     cluster: ClusterFilter = None,
     policy: PolicyFilter = None,
@@ -259,7 +251,9 @@ def status(
     show_status(load_asked(settings), Shown(cluster, policy, as_json, watch))
 
 
-@app.command(epilog=show_examples("decisions"))
+@app.command(
+    epilog=show_examples("headgate decisions payments", "headgate decisions --policy isolation --cluster messaging")
+)
 def decisions(
     subject: Annotated[
         str,
@@ -278,7 +272,7 @@ def decisions(
     show_decisions(load_asked(settings), subject, Shown(cluster, policy, as_json, watch))
 
 
-@app.command(epilog=show_examples("alerts"))
+@app.command(epilog=show_examples("headgate alerts", "headgate alerts --policy throttle --resolved"))
 def alerts(
     cluster: ClusterFilter = None,
     policy: PolicyFilter = None,
@@ -294,7 +288,11 @@ def alerts(
     show_alerts(load_asked(settings), Shown(cluster, policy, as_json, watch), resolved=resolved)
 
 
-@app.command(epilog=show_examples("explain"))
+@app.command(
+    epilog=show_examples(
+        "headgate explain payments", "headgate explain payments --at 14:45", "headgate explain payments --at '10m ago'"
+    )
+)
 def explain(
     subject: Annotated[
         str,
@@ -314,7 +312,12 @@ def explain(
     show_explanation(load_asked(settings), subject, read_instant("--at", at), as_json=as_json)
 
 
-@app.command(epilog=show_examples("pause"))
+@app.command(
+    epilog=show_examples(
+        'headgate pause throttle payments --for 2h --reason "disks are swapped"',
+        "headgate pause throttle payments --release",
+    )
+)
 def pause(
     policy: Annotated[
         str,
@@ -352,7 +355,7 @@ def pause(
     _command_pause(loaded, policy, cluster, wanted, reason, timeout, keep=keep, yes=yes)
 
 
-@app.command(epilog=show_examples("resume"))
+@app.command(epilog=show_examples("headgate resume throttle payments"))
 def resume(
     policy: Annotated[str, typer.Argument(help="The policy that is paused.", autocompletion=complete_policies)],
     cluster: PausedCluster = None,
@@ -375,26 +378,14 @@ def _command_pause(
     keep: bool = True,
     yes: bool = False,
 ) -> None:
-    from deploy.inspection.pausing import PauseRequest, command_pause
+    from deploy.inspection.requests import PauseRequest, command_pause
 
-    request = PauseRequest(policy, cluster, length, reason, timeout, keep, partial(_confirm_release, is_agreed=yes))
+    request = PauseRequest(policy, cluster, length, reason, timeout, keep, yes)
     for said in command_pause(settings, request):
         print_sentence(said.explanation)
 
 
-def _confirm_release(lifted: Sequence[str], *, is_agreed: bool) -> None:
-    """Name what a pause with --release lifts, and ask, unless --yes was given."""
-    for sentence in lifted:
-        print_sentence(sentence)
-    if is_agreed:
-        return
-    if not sys.stdin.isatty():
-        raise UserError("--release puts the original values back: add --yes, or run it in a terminal, which asks")
-    if not typer.confirm("Pause, and take back what Headgate has set there?"):
-        raise UserError("nothing was changed")
-
-
-@app.command(epilog=show_examples("check"))
+@app.command(epilog=show_examples("headgate check headgate.yaml", "headgate check headgate.yaml --effective"))
 def check(
     file: Annotated[Path | None, typer.Argument(help="The settings file; the same as --settings.")] = None,
     settings: SettingsFile = None,
@@ -411,7 +402,7 @@ def check(
     check_file(file or settings, effective=effective)
 
 
-@app.command(epilog=show_examples("doctor"))
+@app.command(epilog=show_examples("headgate doctor -s headgate.yaml", "headgate doctor -s headgate.yaml --part act"))
 def doctor(
     settings: SettingsFile = None,
     part: Annotated[
@@ -435,13 +426,22 @@ def doctor(
         raise typer.Exit(1)
 
 
-@app.command(epilog=show_examples("docs"))
-def docs(page: Annotated[Page, typer.Argument(help="Settings, alerts, metrics or events.")]) -> None:
+@app.command(epilog=show_examples("headgate docs alerts"))
+def docs(
+    page: Annotated[
+        Literal["settings", "alerts", "metrics", "events"], typer.Argument(help="Settings, alerts, metrics or events.")
+    ],
+) -> None:
     """Show a reference page of this version."""
-    pydoc.pager(page.read())
+    folder = _PAGES if _PAGES.exists() else Path(__file__).parents[2] / "docs" / "reference"
+    pydoc.pager((folder / ("settings.yaml" if page == "settings" else f"{page}.md")).read_text(encoding="utf-8"))
 
 
-@app.command(epilog=show_examples("replay"))
+@app.command(
+    epilog=show_examples(
+        "headgate replay -s headgate.yaml events.jsonl", "headgate replay -s headgate.yaml --from '2h ago' --timeline"
+    )
+)
 def replay(
     files: Annotated[
         list[Path] | None,

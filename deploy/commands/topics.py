@@ -4,9 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.console.examples import show_examples
-from deploy.console.options import SettingsFile, load_asked, load_settings, print_sentence
-from deploy.console.shell import complete_commands
+from deploy.console.options import SettingsFile, load_asked, load_settings, print_sentence, show_examples
 from policies.units import counted
 
 if TYPE_CHECKING:
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
 topics_app = typer.Typer(help="Create and check the loop's own Kafka topics.", no_args_is_help=True)
 
 
-@topics_app.command("create", epilog=show_examples("topics create"))
+@topics_app.command("create", epilog=show_examples("headgate topics create -s headgate.yaml"))
 def topics_create(settings: SettingsFile = None) -> None:
     """Create the topics that are missing. Existing topics are never changed."""
     from connectors.kafka.admin import create_topics, find_single_copies
@@ -36,7 +34,7 @@ def topics_create(settings: SettingsFile = None) -> None:
         )
 
 
-@topics_app.command("check", epilog=show_examples("topics check"))
+@topics_app.command("check", epilog=show_examples("headgate topics check -s headgate.yaml"))
 def topics_check(settings: SettingsFile = None) -> None:
     """Compare the topics with what the loop needs. The exit status is 1 if they differ."""
     from connectors.kafka.admin import check_topics
@@ -46,13 +44,15 @@ def topics_check(settings: SettingsFile = None) -> None:
     for topic in report.missing:
         typer.echo(f"missing {topic}")
     if report.missing:
+        from deploy.console.terminal import complete_commands
+
         typer.echo(f"create what is missing:\n{complete_commands('headgate topics create')}")
     _print_report(report, given.loop_kafka())
     if not report.as_planned:
         raise typer.Exit(1)
 
 
-@topics_app.command("acls", epilog=show_examples("topics acls"))
+@topics_app.command("acls", epilog=show_examples("headgate topics acls decide --principal User:headgate-decide"))
 def topics_acls(
     part: Annotated[
         str, typer.Argument(help="Part of the loop: collect, collect-POLICY, decide, export, act, command or topics.")
@@ -97,7 +97,12 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Make the changes. Withou
 _WITH_YES = "Nothing is changed now. With --yes, while no query runs:"
 
 
-@checkpoint_app.command("reset", epilog=show_examples("checkpoint reset"))
+@checkpoint_app.command(
+    "reset",
+    epilog=show_examples(
+        "headgate checkpoint reset -s headgate.yaml", "headgate checkpoint reset -s headgate.yaml --yes"
+    ),
+)
 def checkpoint_reset(settings: SettingsFile = None, yes: Yes = False) -> None:
     """Move the checkpoint aside, and list the consequences. The query then starts from scratch."""
     from deploy.query.checkpoint import reset, reset_plan, sole_query

@@ -1,11 +1,15 @@
-"""Output of a running loop, its steps and decisions: sentences on a terminal, log events elsewhere."""
+"""What commands print: sentences and tables on a terminal, log events elsewhere, and commands to paste."""
 
+import logging
 import os
+import re
+import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import TextIO
+from pathlib import Path
+from typing import Any, TextIO
 
 import structlog
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -14,9 +18,60 @@ from rich.table import Table
 from rich.text import Text
 
 from connectors.redaction import without_secrets
-from deploy.console.shell import complete_commands, local_clock, show_local
+from deploy.console.options import SETTINGS_VARIABLE
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.units import format_instant, printable, printable_line
+
+# Shows instants as local times.
+
+_SHOWN = re.compile(r"\b(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z| UTC)(?!\w)")
+"""An instant as sentences and events write it, always in UTC."""
+
+
+def show_local(text: str) -> str:
+    """Return a text for a terminal: each instant in this machine's zone, with the zone's name."""
+    return _SHOWN.sub(_show_instant, text)
+
+
+def _show_instant(found: re.Match[str]) -> str:
+    try:
+        instant = datetime.fromisoformat(f"{found[1]}T{found[2]}+00:00").astimezone()
+    except (ValueError, OverflowError):
+        return found[0]
+    return f"{instant:%Y-%m-%d %H:%M:%S %Z}"
+
+
+def local_clock(instant: datetime) -> str:
+    """Return an instant's local time of day with its zone, such as `14:45:03 CET`."""
+    return f"{instant.astimezone():%H:%M:%S %Z}"
+
+
+# Makes the commands in messages ready to be pasted: with the settings file of this call.
+
+_COMMAND = re.compile(r"(`|^)(headgate (?!check|demo|docs|up|import-strimzi|-)[a-z][^`\n]*?)(`|$)", re.MULTILINE)
+"""A command of Headgate that takes settings: in backquotes, or alone on its line."""
+_WITH_SETTINGS = re.compile(r" (-s|--settings)\b")
+
+_given: list[str] = []
+"""The settings file of this process, as it was typed; empty without one."""
+
+
+def note_settings_file(file: Path | None) -> None:
+    """Remember the settings file that the user named; a variable of the environment needs no repetition."""
+    _given[:] = [] if file is None or str(file) == os.environ.get(SETTINGS_VARIABLE) else [str(file)]
+
+
+def complete_commands(text: str) -> str:
+    """Return a text whose commands of Headgate name the settings file, too."""
+    return _COMMAND.sub(_add_file, text) if _given else text
+
+
+def _add_file(found: re.Match[str]) -> str:
+    before, command, after = found.groups()
+    if _WITH_SETTINGS.search(command) or bool(before) != bool(after):
+        return found[0]
+    return f"{before}{command} -s {shlex.quote(_given[0])}{after}"
+
 
 # Terminal output: text from elsewhere (names, markup, control characters) is always plain, and times are local.
 
@@ -82,6 +137,104 @@ def shown_error(text: str) -> str:
     """Return an error's text for printing, without known secrets and control characters."""
     return printable(without_secrets(complete_commands(text)))
 
+
+# Logging: one line an event, as text on a terminal and as JSON elsewhere.
+#
+# A command that runs until it is stopped writes everything to standard output if that is no terminal, so that a
+# container has one stream in one format. All other commands log to standard error, beside their answer.
+
+_SHARED: list[structlog.typing.Processor] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+]
+
+_QUIET = {
+    # kafka-python logs each attempt of a retry, and at DEBUG the bytes of requests, including passwords. The collectors
+    # log the results. So it stays quiet at every log level.
+    "kafka": logging.CRITICAL,
+    "headgate.librdkafka": logging.ERROR,
+    "connectors.kafka.tail": logging.NOTSET,
+    "py4j": logging.ERROR,
+    "pyspark": logging.ERROR,
+}
+
+_TOLD_AT_THE_END = {"headgate.librdkafka": logging.CRITICAL, "connectors.kafka.tail": logging.ERROR}
+"""For commands with an answer, only errors are logged: the command prints its own problem at its end."""
+
+
+def _clean_value(name: str, value: Any) -> Any:
+    match value:
+        case str():
+            return shown_error(value) if name == "exception" else printable_line(shown_error(value))
+        case list() | tuple():
+            return [_clean_value("", each) for each in value]
+        case dict():
+            return {printable_line(shown_error(str(key))): _clean_value("", each) for key, each in value.items()}
+        case bool() | int() | float() | None:
+            return value
+    return printable_line(shown_error(str(value)))
+
+
+def _localize(event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Return an event for a terminal, with its time and the instants in its values in this machine's zone."""
+    shown = {name: show_local(value) if isinstance(value, str) else value for name, value in event.items()}
+    return {**shown, "timestamp": local_clock(datetime.fromisoformat(event["timestamp"]))}
+
+
+def set_up_logging(
+    *,
+    verbose: bool = False,
+    to: TextIO | None = None,
+    answers: bool = False,
+    runs: bool = False,
+    level: str = "info",
+    form: str = "auto",
+) -> None:
+    """Send structlog's events and the standard library's records the same way.
+
+    Args:
+        level: the least severe level of the lines, if not `verbose`.
+        form: a `LogFormat`.
+        verbose: log at DEBUG.
+        to: a file instead of a standard stream.
+        answers: the command prints an answer and ends, so only errors are logged.
+        runs: the command runs until it is stopped.
+    """
+    stream = to or (sys.stdout if runs and not sys.stdout.isatty() else sys.stderr)
+    people = stream.isatty() and form != "json"
+    text = structlog.dev.ConsoleRenderer(
+        colors=people, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
+    )
+    render: structlog.typing.Processor = text if people or form == "text" else structlog.processors.JSONRenderer()
+
+    def render_line(logger: Any, method: str, event: structlog.typing.EventDict) -> str:
+        # Escape control characters, and mask secrets that libraries quote; each event is one line, but tracebacks.
+        clean = {name: _clean_value(name, value) for name, value in event.items()}
+        priority = journal_priority(stream, event["level"])
+        return f"{priority}{render(logger, method, _localize(clean) if people else clean)!s}"
+
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=_SHARED,
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.format_exc_info,
+            render_line,
+        ],
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(formatter)
+    logging.basicConfig(handlers=[handler], level=logging.DEBUG if verbose else level.upper(), force=True)
+    for name, least in {**_QUIET, **(_TOLD_AT_THE_END if answers else {})}.items():
+        logging.getLogger(name).setLevel(least)
+    structlog.configure(
+        processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
+
+
+# The output of a running loop: its steps and decisions.
 
 _log = structlog.get_logger("headgate")
 

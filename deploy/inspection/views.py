@@ -19,8 +19,7 @@ from connectors.exporter.page.status import build_in_force
 from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import read_history
-from deploy.console.shell import complete_commands
-from deploy.console.terminal import ALERT_STYLES
+from deploy.console.terminal import ALERT_STYLES, complete_commands
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.effects import InForce
 from policies.registry import AUDIT, alert_kind, decision_types, report_policies, topic_readers

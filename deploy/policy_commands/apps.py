@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from deploy.console.examples import show_examples
-from deploy.console.options import AsJson, Reason, SettingsFile, Timeout, load_asked, print_sentence
+from deploy.console.options import AsJson, Reason, SettingsFile, Timeout, load_asked, print_sentence, show_examples
 from policies.units import UserError
 
 # The bookie-disks policy's command: `headgate disks`.
@@ -15,14 +14,14 @@ from policies.units import UserError
 app = typer.Typer()
 
 
-@app.command(epilog=show_examples("disks"))
+@app.command(epilog=show_examples("headgate disks --cluster messaging"))
 def disks(
     cluster: Annotated[str, typer.Option(help="Name of the watched cluster.")],
     as_json: AsJson = False,
     settings: SettingsFile = None,
 ) -> None:
     """Show the bookies of each placement group. It has the fullest dir and the factor of each, from live data."""
-    from deploy.policy_commands.disks import show_disks
+    from deploy.policy_commands.bookies import show_disks
 
     given = load_asked(settings, logging.ERROR)  # the answer contains the outcome of each reading
     show_disks(given, cluster, as_json=as_json)
@@ -34,7 +33,18 @@ RuleSetName = Literal["legacy", "current", "strict"]
 """The values of the isolation policy's `RuleSet`, repeated here so that `--help` need not import the policy."""
 
 
-@app.command(epilog=show_examples("placement"))
+def _require_namespace(name: str) -> None:
+    """Raise UserError if a `--namespace` is not tenant/namespace (or, in old Pulsars, tenant/cluster/namespace)."""
+    if "/" not in name or not all(name.split("/")):
+        raise UserError(f"--namespace: '{name}' is no namespace: write it as tenant/namespace")
+
+
+@app.command(
+    epilog=show_examples(
+        "headgate placement --cluster messaging",
+        "headgate placement --cluster messaging --namespace acme/orders --what-if remove=bookie-3:3181",
+    )
+)
 def placement(
     cluster: Annotated[str, typer.Option(help="Name of the watched cluster.")],
     namespace: Annotated[str | None, typer.Option(help="tenant/namespace; default: all, the worst first.")] = None,
@@ -51,17 +61,19 @@ def placement(
     settings: SettingsFile = None,
 ) -> None:
     """Show on which bookies a namespace may place data. Each bookie has its reason, from live data."""
-    from deploy.policy_commands.placement import show_placement
+    from deploy.policy_commands.bookies import show_placement
     from policies.isolation.placement import parse_change
     from policies.isolation.settings import RuleSet
 
+    if namespace is not None:
+        _require_namespace(namespace)
     changes = tuple(parse_change(text) for text in what_if or ())
     given = load_asked(settings, logging.ERROR)  # the answer contains the outcome of each reading
     rule_set = RuleSet(rules) if rules else None
     show_placement(given, cluster, namespace, ensemble, rule_set, changes, as_json=as_json)
 
 
-@app.command(epilog=show_examples("promise"))
+@app.command(epilog=show_examples("headgate promise strict --cluster messaging --namespace acme/orders"))
 def promise(
     rules: Annotated[
         Literal["legacy", "current", "strict", "settings"],
@@ -74,21 +86,16 @@ def promise(
     settings: SettingsFile = None,
 ) -> None:
     """Set the isolation rules that a namespace is promised. The running loop checks its placements against them."""
-    from deploy.policy_commands.requests import send_promise
+    from deploy.inspection.requests import send_promise
     from policies.isolation.settings import RuleSet
 
+    _require_namespace(namespace)
     promised = None if rules == "settings" else RuleSet(rules)
     placement = send_promise(load_asked(settings), cluster, namespace, promised, reason, timeout)
     print_sentence(f"promised: {placement.promise.value}. {placement.explanation}")
 
 
-def require_namespace(name: str) -> None:
-    """Raise UserError if a `--namespace` is not tenant/namespace (or, in old Pulsars, tenant/cluster/namespace)."""
-    if "/" not in name or not all(name.split("/")):
-        raise UserError(f"--namespace: '{name}' is no namespace: write it as tenant/namespace")
-
-
-@app.command("import-strimzi", epilog=show_examples("import-strimzi"))
+@app.command("import-strimzi", epilog=show_examples("headgate import-strimzi /etc/kafka/server.properties"))
 def import_strimzi(
     file: Annotated[Path, typer.Argument(help="A broker's server.properties, or a Kafka resource.")],
 ) -> None:
@@ -103,7 +110,7 @@ def import_strimzi(
     typer.echo(import_properties(content, str(file)).as_yaml(), nl=False)
 
 
-@app.command("forget", epilog=show_examples("forget"))
+@app.command("forget", epilog=show_examples("headgate forget --cluster payments --broker 7 --log-dir /disk2"))
 def forget(
     cluster: Annotated[str, typer.Option(help="Name of the watched cluster.")],
     broker: Annotated[int, typer.Option(min=0, help="The broker's node id.")],
@@ -116,12 +123,12 @@ def forget(
 
     The log dir counts again once its broker reads it. The audit has the command, and the decision that answers it.
     """
-    from deploy.policy_commands.requests import forget_log_dir
+    from deploy.inspection.requests import forget_log_dir
 
     print_sentence(forget_log_dir(load_asked(settings), cluster, broker, log_dir, reason, timeout).explanation)
 
 
-@app.command("adopt", epilog=show_examples("adopt"))
+@app.command("adopt", epilog=show_examples("headgate adopt --cluster payments --reason 'set up again'"))
 def adopt(
     cluster: Annotated[str, typer.Option(help="Name of the watched cluster.")],
     reason: Reason = "",
@@ -132,6 +139,6 @@ def adopt(
 
     Until then the alert `cluster-replaced` fires, its readings do not count, and nothing is set on it.
     """
-    from deploy.policy_commands.requests import adopt_cluster
+    from deploy.inspection.requests import adopt_cluster
 
     print_sentence(adopt_cluster(load_asked(settings), cluster, reason, timeout).explanation)

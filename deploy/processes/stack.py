@@ -22,12 +22,13 @@ from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
 from deploy.processes import parts
 from deploy.processes.parts import Process, acting, collecting, exporting
-from deploy.processes.renewal import Renewal, start_anew
 from deploy.processes.running import (
+    Renewal,
     new_registry,
     require_free_ports,
     run_components,
     serving,
+    start_anew,
     stop_on_signals,
 )
 from deploy.processes.shared_components import Held, SharedComponents, Work, passing_registry

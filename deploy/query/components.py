@@ -1,5 +1,7 @@
 """The components of a process that runs the query, and the preconditions of checkpoint and topics."""
 
+import shlex
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -8,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 
 import structlog
 from confluent_kafka import KafkaException
@@ -38,6 +41,7 @@ from policies.recovery import OpenAlerts
 from policies.registry import AUDIT, COMMANDS, POLICIES
 from policies.units import UserError, counted
 from policies.wire import BadRecordError, EventReader, audit_event, decision_event, observation_event
+from streaming.conf import PYTHON, launch_properties
 from streaming.operator import StepMark
 from streaming.query import Query
 from streaming.session import is_alive, require_startable, start_session, stop_session
@@ -343,3 +347,22 @@ def _read_subjects(
         with suppress(BadRecordError):
             command = reader.read(record.value or b"").data
             yield command.policy, command.cluster
+
+
+# The spark-submit command line that runs the query.
+
+_PROGRAM = Path(__file__).parents[1] / "submit" / "headgate_submit.py"
+
+
+def submit_line(settings: Settings, file: Path | None) -> str:
+    """Return a command for a shell, one option a line; the driver reads the settings file again, so one is needed."""
+    if file is None:
+        raise UserError("--print-submit needs --settings, because the driver reads the file again")
+    jars = ensure_jars("spark", settings.jars_dir, lambda _line: None)  # print only the command
+    options = launch_properties(settings.stream, jars, settings.create_data_dir() / "spark.log")
+    # The driver uses this Python, which has Headgate; `spark.pyspark.python` names the executors' Python.
+    options = {"spark.jars": ",".join(map(str, jars)), "spark.pyspark.driver.python": sys.executable, **options}
+    options.setdefault(PYTHON, sys.executable)
+    properties = [f"--conf {shlex.quote(f'{name}={value}')}" for name, value in sorted(options.items())]
+    program = shlex.join([str(_PROGRAM), "decide", "--settings", str(file.absolute())])
+    return " \\\n  ".join(["spark-submit", *properties, program])

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from deploy.console.examples import show_examples
-from deploy.console.options import AsJson, Reason, SettingsFile, Timeout, load_asked
+from deploy.console.options import AsJson, Reason, SettingsFile, Timeout, load_asked, show_examples
 from policies.units import UserError
 
 if TYPE_CHECKING:
@@ -56,8 +55,12 @@ def _build_runner(
     )  # fmt: skip
 
 
-def _loop_command(name: str, *, asks: bool = True) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Make a command of a function that takes a runner: add the shared options, and exit with its status."""
+def _loop_command(name: str, *examples: str, asks: bool = True) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Make a command of a function that takes a runner: add the shared options, and exit with its status.
+
+    Each of `examples` has the options of an example in its help.
+    """
+    lines = [f"headgate switch {name} --cluster messaging {options}".rstrip() for options in examples or ("",)]
 
     def register_command(command: Callable[..., int]) -> Callable[..., int]:
         own = [option for each, option in signature(command).parameters.items() if each != "runner"]
@@ -72,13 +75,13 @@ def _loop_command(name: str, *, asks: bool = True) -> Callable[[Callable[..., in
         vars(run)["__signature__"] = Signature(options)  # typer reads the options from it
         run.__annotations__ = {option.name: option.annotation for option in options}
         run.__doc__ = command.__doc__
-        switch_app.command(name, epilog=show_examples(f"switch {name}"))(run)
+        switch_app.command(name, epilog=show_examples(*lines))(run)
         return command
 
     return register_command
 
 
-@_loop_command("register", asks=False)
+@_loop_command("register", "--name new", asks=False)
 def register(
     runner: "CommandRunner",
     name: Name,
@@ -92,14 +95,14 @@ def register(
     return runner.run("register", **identify_cluster(runner.settings, runner.cluster, name), status=status)
 
 
-@_loop_command("unregister")
+@_loop_command("unregister", "--name old")
 def unregister(runner: "CommandRunner", name: Name) -> int:
     """Remove a BookKeeper cluster from the registry."""
     question = f"Remove the BookKeeper cluster {name} from the registry?"
     return runner.confirm_and_run(question, "unregister", name=name)
 
 
-@switch_app.command(epilog=show_examples("switch precheck"))
+@switch_app.command(epilog=show_examples("headgate switch precheck --cluster messaging --target new --explain"))
 def precheck(
     cluster: Cluster,
     target: Target,
@@ -115,7 +118,7 @@ def precheck(
         raise typer.Exit(_NOT_READY)
 
 
-@switch_app.command(epilog=show_examples("switch plan"))
+@switch_app.command(epilog=show_examples("headgate switch plan --cluster messaging --target new"))
 def plan(
     cluster: Cluster,
     target: Target,
@@ -130,7 +133,7 @@ def plan(
         raise typer.Exit(_NOT_READY)
 
 
-@_loop_command("start")
+@_loop_command("start", "--target new --dry-run", "--target new")
 def start(
     runner: "CommandRunner",
     target: Target,
@@ -145,7 +148,11 @@ def start(
     return runner.start(target, digest)
 
 
-@switch_app.command(epilog=show_examples("switch status"))
+@switch_app.command(
+    epilog=show_examples(
+        "headgate switch status --cluster messaging --watch", "headgate switch status --cluster messaging --failed"
+    )
+)
 def status(
     cluster: Cluster,
     watch: Annotated[
@@ -169,7 +176,7 @@ def status(
         show_status(given, cluster, SafeConsole(), watch=watch, as_json=as_json)
 
 
-@_loop_command("rollback")
+@_loop_command("rollback", "--with-brokers")
 def rollback(
     runner: "CommandRunner",
     with_brokers: Annotated[
@@ -200,7 +207,7 @@ def resume(runner: "CommandRunner") -> int:
     return runner.confirm_and_run("Resume the switch?", "resume")
 
 
-@_loop_command("cleanup")
+@_loop_command("cleanup", "", "--execute")
 def cleanup(
     runner: "CommandRunner",
     execute: Annotated[bool, typer.Option("--execute", help="Delete; without it, only list.")] = False,
@@ -230,7 +237,7 @@ def end(
     return runner.confirm_and_run(question, "end", delete=delete)
 
 
-@_loop_command("close-client", asks=False)
+@_loop_command("close-client", "--name old", asks=False)
 def close_client(runner: "CommandRunner", name: Name) -> int:
     """Let brokers close their client of a BookKeeper cluster. No broker may read that cluster any more."""
     return runner.run("close-client", name=name)

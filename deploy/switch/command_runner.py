@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from deploy.inspection.pausing import actor, option_error
+from deploy.inspection.requests import actor, option_error
 from deploy.settings.application import Settings
 from deploy.switch.loop_client import (
     ExitStatus,

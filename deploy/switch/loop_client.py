@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from connectors.kafka.tail import Record, Tail, read_past
-from deploy.inspection.pausing import send
+from deploy.inspection.requests import send
 from deploy.settings.application import Settings
 from policies.decisions import Mode, deterministic_id
 from policies.registry import observed_topic
@@ -209,7 +209,7 @@ class LoopClient:
             return earlier
         asked = event_id(command)
         self._asked = asked.encode()
-        send(self._connection, self._commands, {asked: command}, what="the command", client_id=CLIENT_ID)
+        send(self._connection, self._commands, {asked: command})
         otherwise = (
             f"No decision within {self.timeout_seconds:g} s: the query (`headgate run` or `headgate decide`) may not "
             "be running. The command waits for it in Kafka. To get the result later, repeat the command with "

@@ -17,7 +17,7 @@ import pytest
 from connectors.kafka import tail
 from connectors.kafka.admin import reach
 from deploy.cli import main
-from deploy.console import shell
+from deploy.console import terminal
 from deploy.inspection import commands
 
 WATCHED = "clusters: {payments: {kafka: {bootstrap_servers: 'k:1'}}}\n"
@@ -126,7 +126,7 @@ def headgate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capt
 
     def run(mistake: Mistake) -> tuple[int, str]:
         (folder / "s.yaml").write_text(mistake.settings)
-        shell.note_settings_file(None)  # as in a process of its own
+        terminal.note_settings_file(None)  # as in a process of its own
         with monkeypatch.context() as patch:
             for name, text in mistake.environment.items():
                 patch.setenv(name, text)

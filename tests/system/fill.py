@@ -18,7 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.quotas import FAILURES, QuotaClient
-from deploy.demo.load import Load
+from deploy.demo.run import Load
 from deploy.embedded.kafka import EmbeddedKafka
 from policies.free_space.levels import Rate
 from policies.throttle.settings import DEFAULT, Entity

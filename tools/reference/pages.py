@@ -26,7 +26,7 @@ from connectors.partitions.membership import PartitionMetrics
 from connectors.sessions.unload import UnloadMetrics
 from connectors.switching.reconciler import SwitchExecutorMetrics
 from connectors.throttle.own_quotas import QuotaMetrics
-from deploy.processes.renewal import renewal_gauge
+from deploy.processes.running import renewal_gauge
 from deploy.query.supervisor import QueryHealth
 from deploy.settings.application import Settings
 from policies.decisions import Severity

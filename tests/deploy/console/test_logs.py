@@ -16,8 +16,7 @@ from pydantic import SecretStr
 from connectors.actuation.actuator import read_data
 from connectors.redaction import secret
 from deploy.console import options
-from deploy.console.logs import set_up_logging
-from deploy.console.terminal import show_progress
+from deploy.console.terminal import set_up_logging, show_progress
 from policies.throttle import ThrottleFactor
 from policies.wire import EventReader
 from tests.cases import for_each

@@ -1,15 +1,27 @@
-"""What a person sees while the loop runs: news, and nothing twice."""
+"""What a person sees: news while the loop runs, and nothing twice; local times; commands that can be pasted."""
 
 import re
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from deploy.console.terminal import SafeConsole, Terminal
+from deploy.console.terminal import (
+    SafeConsole,
+    Terminal,
+    complete_commands,
+    local_clock,
+    note_settings_file,
+    show_local,
+    shown_error,
+)
 from policies.decisions import Alert, Decision
 from tests.cases import for_each
 from tests.policies.scenario import GB, SOFT_AND_HARD, Run, log_dirs, members, throttle
@@ -161,3 +173,73 @@ def test_tables_and_errors_of_any_command_spell_it_out_too_and_keep_their_own_st
     shown = re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue())
     assert "\x1b[" in file.getvalue()
     assert not set(shown) & set("\x1b\x07\x9b\u202e\r")
+
+
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")  # an hour ahead of UTC
+    time.tzset()
+
+
+@pytest.mark.usefixtures("berlin")
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("since 2026-11-21 14:49:03 UTC by alice", "since 2026-11-21 15:49:03 CET by alice"),
+        ("decided 2026-07-01T23:30:00.123Z, sequence 5", "decided 2026-07-02 01:30:00 CEST, sequence 5"),
+        ("2026-99-99T00:00:00Z", "2026-99-99T00:00:00Z"),
+        ("2026-11-21T14:49:03+02:00", "2026-11-21T14:49:03+02:00"),
+        ("between 02:00 and 04:00", "between 02:00 and 04:00"),
+    ],
+)
+def test_an_instant_is_shown_as_local_time_with_its_zone(text: str, shown: str) -> None:
+    assert show_local(text) == shown
+    assert local_clock(datetime(2026, 11, 23, 12, tzinfo=UTC)) == "13:00:00 CET"
+
+
+@pytest.mark.usefixtures("berlin")
+@pytest.mark.parametrize(("is_terminal", "shown"), [(True, "15:49:03 CET"), (False, "14:49:03 UTC")])
+def test_only_a_terminal_shows_local_times_also_in_tables(is_terminal: bool, shown: str) -> None:
+    file, table = StringIO(), Table("since")
+    table.add_row("2026-11-21 14:49:03 UTC")
+    table.add_row(Text("2026-11-21 14:49:03 UTC"))
+    console = SafeConsole(file=file, force_terminal=is_terminal, width=80, highlight=False)
+    console.print(table, "2026-11-21 14:49:03 UTC")
+    assert file.getvalue().count(shown) == 3
+
+
+@pytest.fixture
+def no_file_named() -> Iterator[None]:
+    note_settings_file(None)
+    yield
+    note_settings_file(None)
+
+
+@pytest.mark.usefixtures("no_file_named")
+@pytest.mark.parametrize(
+    ("text", "pasted"),
+    [
+        ("headgate topics create", "headgate topics create -s 'my file.yaml'"),
+        ("Create them with `headgate topics create`.", "Create them with `headgate topics create -s 'my file.yaml'`."),
+        ("or use `headgate up`, which starts one", "or use `headgate up`, which starts one"),
+        ("`headgate check FILE` lists them", "`headgate check FILE` lists them"),
+        ("headgate status -s other.yaml", "headgate status -s other.yaml"),
+        ("headgate is at the floor, see `kafka-configs.sh`", "headgate is at the floor, see `kafka-configs.sh`"),
+        (
+            "headgate act --release --forget 'user=a'\nkafka-acls.sh --add",
+            "headgate act --release --forget 'user=a' -s 'my file.yaml'\nkafka-acls.sh --add",
+        ),
+    ],
+)
+def test_a_command_names_the_settings_file_of_this_call(text: str, pasted: str) -> None:
+    assert complete_commands(text) == text
+    note_settings_file(Path("my file.yaml"))
+    assert complete_commands(text) == pasted
+    assert shown_error(text) == pasted
+
+
+@pytest.mark.usefixtures("no_file_named")
+def test_a_file_that_the_environment_names_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADGATE_SETTINGS", "a.yaml")
+    note_settings_file(Path("a.yaml"))
+    assert complete_commands("headgate topics create") == "headgate topics create"

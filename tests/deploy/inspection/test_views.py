@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 
 from connectors.decided import DecisionsInForce
 from connectors.kafka.connection import KafkaConnection
-from deploy.console.shell import note_settings_file
+from deploy.console.terminal import note_settings_file
 from deploy.inspection import commands
 from deploy.inspection.views import Explanation, alerts_view, decisions_view, explanation_view, status_view
 from policies.decisions import Alert

@@ -13,8 +13,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from connectors.http.tls import find_files
-from deploy.processes import renewal as module
-from deploy.processes.renewal import Renewal, start_anew
+from deploy.processes import running as module
+from deploy.processes.running import Renewal, start_anew
 from deploy.settings.application import Settings
 from deploy.settings.file import load_settings
 from policies.units import UserError

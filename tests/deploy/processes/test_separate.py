@@ -14,7 +14,7 @@ from connectors.component import Component
 from connectors.kafka.admin import TopicReport
 from connectors.kafka.topics import TIMESTAMPS, TopicDifference
 from deploy.processes import parts, stack
-from deploy.processes.renewal import Renewal
+from deploy.processes.running import Renewal
 from deploy.query import components
 from deploy.settings.application import Settings
 from policies.units import UserError

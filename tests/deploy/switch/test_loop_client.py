@@ -8,7 +8,7 @@ from rich.console import Console
 
 from connectors.kafka.publisher import PublisherMetrics
 from connectors.kafka.tail import Record
-from deploy.inspection import pausing
+from deploy.inspection import requests
 from deploy.settings.application import Settings
 from deploy.switch import loop_client
 from deploy.switch.loop_client import (
@@ -51,7 +51,7 @@ class FakeKafka:
         self._unread: list[Record] = []
         monkeypatch.setattr(loop_client, "time", self)
         monkeypatch.setattr(loop_client, "Tail", lambda *_: self)
-        monkeypatch.setattr(pausing, "Publisher", self._publisher)
+        monkeypatch.setattr(requests, "Publisher", self._publisher)
 
     def _publisher(self, _settings: object, metrics: PublisherMetrics, **_: object) -> Self:
         self._metrics = metrics

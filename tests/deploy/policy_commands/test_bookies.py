@@ -1,15 +1,18 @@
-"""`headgate placement`: where namespaces may place their data, from one reading, and what a change would make of it."""
+"""`headgate placement` and `disks`: what one reading of a cluster's bookies shows, and what a change would do to it."""
 
 import json
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deploy.policy_commands import placement
-from deploy.policy_commands.placement import show_placement
+from deploy.policy_commands import bookies
+from deploy.policy_commands.apps import placement, promise
+from deploy.policy_commands.bookies import show_disks, show_placement
 from deploy.settings.application import Settings
+from deploy.settings.file import load_settings
 from policies.bookie_readings import (
     BookieAffinity,
     BookieRacks,
@@ -25,6 +28,8 @@ from policies.isolation.settings import RuleSet
 from policies.observations import Outcome, Reading
 from policies.units import UserError
 from tests.cases import for_each
+from tests.policies.bookie_disks.scenario import all_disks, failed
+from tests.policies.cases_of_bookies import affinity, racks
 
 CLUSTER: dict[str, Any] = {"cluster": "c1", "outcome": Outcome.OK}
 GROUPS = {"red": ("r1", "r2", "r3"), "blue": ("b1", "b2")}
@@ -65,7 +70,7 @@ class FakeCollector:
 @pytest.fixture(autouse=True)
 def collector(monkeypatch: pytest.MonkeyPatch) -> type[FakeCollector]:
     FakeCollector.given = readings()
-    monkeypatch.setattr(placement, "BookieCollector", FakeCollector)
+    monkeypatch.setattr(bookies, "BookieCollector", FakeCollector)
     return FakeCollector
 
 
@@ -90,10 +95,11 @@ def test_all_namespaces_with_affinity_are_shown(capsys: pytest.CaptureFixture[st
 
 
 @for_each("namespace", ["red", "t/", "/red", ""])
-def test_what_is_no_namespace_is_refused_before_a_reading(monkeypatch: pytest.MonkeyPatch, namespace: str) -> None:
-    monkeypatch.setattr(placement, "read_cluster", lambda *_: pytest.fail("was read"))
+def test_what_is_no_namespace_is_refused(namespace: str) -> None:
     with pytest.raises(UserError, match=f"--namespace: '{namespace}' is no namespace: write it as tenant/namespace"):
-        show_placement(SETTINGS, "c1", namespace, as_json=False)
+        placement("c1", namespace)
+    with pytest.raises(UserError, match=f"--namespace: '{namespace}' is no namespace"):
+        promise("strict", "c1", namespace)
 
 
 def test_a_namespace_that_says_nothing_may_place_its_data_anywhere(capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,3 +194,45 @@ def test_without_local_policies_the_brokers_own_groups_count(
     show_placement(SETTINGS, "c1", "t/free", as_json=True)
     (found,) = json.loads(capsys.readouterr().out)
     assert (found["verdict"], found["candidates"]) == ("isolated", ["b1", "b2"])
+
+
+# Each group with its bookies, the best first, and the one that decides.
+
+PLACED = {"g1": "b1 b2", "g2": "b3 b4"}
+GOOD = [o.reading for o in (racks(0, PLACED), affinity(0, {"a/b": "g1"}), *all_disks(0, b1=50, b2=16, b3=60, b4=70))]
+
+
+def show_group(readings: list[Reading], monkeypatch: pytest.MonkeyPatch, *, as_json: bool) -> None:
+    monkeypatch.setattr(bookies, "_read_disks", lambda *_: readings)
+    show_disks(Settings(), "c1", as_json=as_json)
+
+
+def test_a_group_names_what_decides(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    show_group(GOOD, monkeypatch, as_json=True)
+    groups = {each["group"]: each for each in json.loads(capsys.readouterr().out)}
+    assert {name: (each["factor"], each["decides"]) for name, each in groups.items()} == {
+        "g1": (0.5, "b2"), "default": (1.0, "b3"),
+    }  # fmt: skip
+    assert [b["bookie"] for b in groups["g1"]["bookies"]] == ["b1", "b2"]
+
+
+def test_an_unread_bookie_is_named_below(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    show_group([*GOOD, failed(0, "b9").reading], monkeypatch, as_json=False)
+    out = capsys.readouterr().out
+    assert "group g1: factor 0.50 (soft_limit), 1 namespace, ensembles of 2" in out
+    assert "c1/b9: not read (unsupported, no answer)" in out
+
+
+def test_without_any_good_reading_it_is_an_error_with_the_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"c1/b1: cannot be read \(timeout, no answer\)"):
+        show_group([failed(0, "b1", Outcome.TIMEOUT).reading], monkeypatch, as_json=True)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "said"), [("nobody", "settings name no cluster 'nobody'"), ("messaging", "bookie_disks: is not set")]
+)
+def test_a_cluster_that_is_not_watched_is_named(cluster: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text('clusters: {messaging: {pulsar: {admin_url: "http://127.0.0.1:1"}}}')
+    with pytest.raises(UserError, match=said):
+        show_disks(load_settings(file), cluster, as_json=False)

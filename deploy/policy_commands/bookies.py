@@ -1,8 +1,9 @@
-"""The command `headgate placement`: shows from live data where a cluster's namespaces may place their data."""
+"""The commands `headgate placement` and `disks`: they read a cluster's bookies once, and judge as the loop does."""
 
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,13 +13,20 @@ from prometheus_client import CollectorRegistry
 from rich.table import Table
 from rich.text import Text
 
+from connectors.bookie_disks.collector import BookieDisksCollector
+from connectors.bookie_disks.registration import WatchedBookieDisks
 from connectors.collection import PollMetrics
 from connectors.isolation.collector import BookieCollector
 from connectors.isolation.io import open_source
 from deploy.console.terminal import SafeConsole
-from deploy.policy_commands.apps import require_namespace
 from deploy.processes.parts import Connections
 from deploy.settings.application import Settings
+from policies.bookie_disks.fold import fold as fold_disks
+from policies.bookie_disks.judge import GroupVerdict, judge_bookies, judge_group
+from policies.bookie_disks.policy import describe_bookie
+from policies.bookie_disks.readings import BookieDisks
+from policies.bookie_disks.settings import BookieDisksSettings
+from policies.bookie_disks.state import BookieDisksCluster, list_groups
 from policies.bookie_readings import BookieAffinity, BrokerIsolation
 from policies.isolation.decisions import PlacementVerdict, Tier
 from policies.isolation.fold import fold
@@ -29,7 +37,9 @@ from policies.isolation.policy import describe_placement
 from policies.isolation.settings import IsolationSettings, RuleSet
 from policies.isolation.state import BookieClusterState, Cohort, split_broker_groups
 from policies.observations import Observation, Outcome, Reading
-from policies.units import UserError, counted
+from policies.units import UserError, counted, human_bytes, to_millis
+
+# Formats the answer of `headgate placement` as tables and sentences.
 
 # Formats the answer of `headgate placement` as tables and sentences.
 
@@ -49,7 +59,7 @@ _AFTER_HEADROOM: Mapping[Tier, str] = {
 }
 
 
-def overview(cluster: str, judged: Sequence[PlacementJudgement]) -> Table:
+def _overview(cluster: str, judged: Sequence[PlacementJudgement]) -> Table:
     """Make a table with one row for each namespace, the worst first."""
     table = Table(title=f"Placement of {cluster}", title_justify="left")
     for name in ("namespace", "verdict", "primary", "secondary", "ensemble", "candidates", "headroom", "leak"):
@@ -72,7 +82,7 @@ def overview(cluster: str, judged: Sequence[PlacementJudgement]) -> Table:
     return table
 
 
-def bookie_table(judged: PlacementJudgement, membership: BookieMembership) -> Table:
+def _bookie_table(judged: PlacementJudgement, membership: BookieMembership) -> Table:
     """Make a table with one row for each bookie: whether it is a candidate, and why."""
     title = f"{judged.namespaces[0]} by the rules `{judged.rules}`, ensemble of {judged.ensemble_size}"
     table = Table("bookie", "group", "in", "why", title=title, title_justify="left")
@@ -91,7 +101,7 @@ def bookie_table(judged: PlacementJudgement, membership: BookieMembership) -> Ta
     return table
 
 
-def summary(judged: Sequence[PlacementJudgement], membership: BookieMembership) -> Iterable[Text]:
+def _summary(judged: Sequence[PlacementJudgement], membership: BookieMembership) -> Iterable[Text]:
     """Summarize the judgements in a line or two."""
     if len(judged) != 1 or len(judged[0].namespaces) != 1:
         namespaces = sum(len(j.namespaces) for j in judged)
@@ -108,7 +118,7 @@ def summary(judged: Sequence[PlacementJudgement], membership: BookieMembership) 
         yield Text(f"headroom: after {losses} {_AFTER_HEADROOM[j.placed.tier]}")
 
 
-def policies_for(namespace: str, policies: Sequence[BrokerIsolation]) -> list[BrokerIsolation]:
+def _policies_for(namespace: str, policies: Sequence[BrokerIsolation]) -> list[BrokerIsolation]:
     """Return the namespace isolation policies that brokers follow: the first match in each of Pulsar's clusters."""
     found: dict[str, BrokerIsolation] = {}
     for policy in policies:
@@ -122,12 +132,12 @@ def policies_for(namespace: str, policies: Sequence[BrokerIsolation]) -> list[Br
     return list(found.values())
 
 
-def broker_lines(namespace: str, policies: Sequence[BrokerIsolation] | None) -> Iterator[Text]:
+def _broker_lines(namespace: str, policies: Sequence[BrokerIsolation] | None) -> Iterator[Text]:
     """Describe the brokers that serve one namespace."""
     if policies is None:
         yield Text("brokers: Pulsar's namespace isolation policies could not be read", "dim")
         return
-    own = policies_for(namespace, policies)
+    own = _policies_for(namespace, policies)
     if not own:
         yield Text("brokers: any, no namespace isolation policy names it", "dim")
     for policy in own:
@@ -153,10 +163,8 @@ def show_placement(
 
     Ensemble size and rules replace the namespace's own, and those in the settings.
     """
-    if namespace is not None:
-        require_namespace(namespace)
-    readings = read_cluster(settings, cluster)
-    state = state_from(settings, cluster, readings)
+    readings = _read_cluster(settings, cluster)
+    state = _state_from(settings, cluster, readings)
     policies = next((r.broker_policies for r in readings if isinstance(r, BookieAffinity)), None)
     block: IsolationSettings = settings.policies.isolation
     own = block.for_cluster(cluster)
@@ -174,15 +182,15 @@ def show_placement(
         return
     console = SafeConsole()
     if namespace is None:
-        console.print(overview(cluster, judged))
+        console.print(_overview(cluster, judged))
     else:
-        console.print(bookie_table(judged[0], membership))
-    brokers = () if namespace is None else broker_lines(namespace, policies)
-    for line in (*summary(judged, membership), *brokers):
+        console.print(_bookie_table(judged[0], membership))
+    brokers = () if namespace is None else _broker_lines(namespace, policies)
+    for line in (*_summary(judged, membership), *brokers):
         console.print(line)
 
 
-def state_from(settings: Settings, cluster: str, readings: Sequence[Reading]) -> BookieClusterState:
+def _state_from(settings: Settings, cluster: str, readings: Sequence[Reading]) -> BookieClusterState:
     """Fold readings of a cluster into its state; raise UserError if a reading has failed."""
     unread = (r for r in readings if r.outcome not in (Outcome.OK, Outcome.ABSENT))
     failed = [f"{r.event_type}: {r.outcome.value}, {r.detail}" for r in unread]
@@ -196,7 +204,7 @@ def state_from(settings: Settings, cluster: str, readings: Sequence[Reading]) ->
     return fold(BookieClusterState(), seen, own)
 
 
-def read_cluster(settings: Settings, cluster: str) -> list[Reading]:
+def _read_cluster(settings: Settings, cluster: str) -> list[Reading]:
     """Read a cluster once, with the collectors that the loop has; raise UserError if its bookies are not watched."""
     watched, readings, metrics = settings.watched(cluster), list[Reading](), PollMetrics(CollectorRegistry())
     with Connections(settings) as connections:
@@ -223,11 +231,87 @@ def _as_json(
 ) -> dict[str, Any]:
     """Return the fields of `headgate.placement.v1`, and the brokers that serve the namespace, null if unknown."""
     fields = describe_placement(judged)
-    own = None if policies is None else [each.model_dump(mode="json") for each in policies_for(namespace, policies)]
+    own = None if policies is None else [each.model_dump(mode="json") for each in _policies_for(namespace, policies)]
     return {
         "cluster": cluster,
         "namespace": namespace,
         **fields,
         "explanation": f"{namespace} {fields['explanation']}.",
         "broker_policies": own,
+    }
+
+
+# The bookies by placement group.
+
+
+def show_disks(settings: Settings, cluster: str, *, as_json: bool) -> None:
+    """Read the cluster once, and print its groups. No hold of the loop counts here."""
+    readings = _read_disks(settings, cluster)
+    bad = [r for r in readings if r.outcome is not Outcome.OK]
+    if not any(isinstance(r, BookieDisks) and r.outcome is Outcome.OK for r in readings):
+        raise UserError("\n".join(f"{r.subject()}: cannot be read ({r.outcome.value}, {r.detail})" for r in bad))
+    block: BookieDisksSettings = settings.policy_settings()["bookie_disks"].for_cluster(cluster)  # type: ignore[assignment]
+    verdicts = list(judge_now(readings, block, datetime.now(UTC)))
+    if as_json:
+        typer.echo(json.dumps([_group_as_json(verdict) for verdict in verdicts]))
+        return
+    console = SafeConsole()
+    for verdict in verdicts:
+        group = verdict.group
+        console.print(
+            f"group {group.name}: factor {verdict.raw_factor:.2f} ({verdict.raw_reason.value}), "
+            f"{counted(group.count, 'namespace')}, ensembles of {group.ensemble}",
+            soft_wrap=True,
+        )
+        console.print(_disks_table(verdict))
+    for reading in bad:
+        console.print(f"{reading.subject()}: not read ({reading.outcome.value}, {reading.detail})")
+
+
+def judge_now(readings: list[Reading], settings: BookieDisksSettings, now: datetime) -> Iterator[GroupVerdict]:
+    """Judge each group by these readings alone."""
+    seen = [Observation(f"{number}", now, reading) for number, reading in enumerate(readings)]
+    known = fold_disks(BookieDisksCluster(), seen)
+    bookies = judge_bookies(known, settings, to_millis(now))
+    for group in list_groups(known.placement, settings):
+        yield judge_group(group, bookies, known, settings, to_millis(now), None)
+
+
+def _read_disks(settings: Settings, cluster: str) -> list[Reading]:
+    sources = settings.watched(cluster)
+    watched, pulsar = sources.setting(WatchedBookieDisks), sources.pulsar
+    if watched is None or pulsar is None:
+        raise UserError(f"clusters.{cluster}.bookie_disks: is not set, so the disks of its bookies are not watched")
+    readings: list[Reading] = []
+    metrics = PollMetrics(CollectorRegistry())
+    with closing(BookieDisksCollector(cluster, watched, pulsar, readings.append, metrics)) as collector:
+        collector.poll_once()
+    has_groups = sources.bookies is not None or sources.pulsar_bookies is not None
+    return [*readings, *(_read_cluster(settings, cluster) if has_groups else ())]
+
+
+def _disks_table(verdict: GroupVerdict) -> Table:
+    table = Table()
+    for column in ("bookie", "fullest dir", "free", "of", "factor", ""):
+        table.add_column(column, overflow="fold")
+    for bookie in verdict.known:
+        decides = "decides" if bookie is verdict.decisive else ""
+        mode = "read-only " if bookie.state.is_read_only else ""
+        fullest = ("", "", "")
+        if bookie.tightest is not None:
+            state = bookie.tightest.state
+            fullest = (state.log_dir, human_bytes(state.usable_bytes), human_bytes(state.total_bytes))
+        table.add_row(bookie.name, *fullest, f"{bookie.factor:.2f}", f"{mode}{decides}")
+    return table
+
+
+def _group_as_json(verdict: GroupVerdict) -> dict[str, Any]:
+    return {
+        "group": verdict.group.name,
+        "factor": verdict.raw_factor,
+        "reason": verdict.raw_reason.value,
+        "ensemble": verdict.group.ensemble,
+        "namespaces": verdict.group.count,
+        "decides": verdict.decisive.name if verdict.decisive else None,
+        "bookies": [describe_bookie(bookie) for bookie in verdict.known],
     }

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from deploy.commands import submitting
-from deploy.commands.submitting import submit_line
+from deploy.query import components
+from deploy.query.components import submit_line
 from deploy.settings.application import Settings
 from policies.units import UserError
 
@@ -31,7 +31,7 @@ CLUSTERS: dict[str, dict[str, Any]] = {
 @pytest.fixture
 def submitted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[dict[str, Any]], list[str]]:
     """The words that a shell makes of the line for a `stream` block."""
-    monkeypatch.setattr(submitting, "ensure_jars", lambda *_: (Path("/jars/a.jar"), Path("/jars/b.jar")))
+    monkeypatch.setattr(components, "ensure_jars", lambda *_: (Path("/jars/a.jar"), Path("/jars/b.jar")))
 
     def words(stream: dict[str, Any]) -> list[str]:
         settings = Settings.model_validate({"data_dir": str(tmp_path / "data"), "stream": stream})
