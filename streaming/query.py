@@ -33,7 +33,7 @@ BATCH_TIMES = "batch_times"
 _LARGEST_REQUEST_BYTES = 8 * 1024 * 1024
 """Enough for the largest audit entry, the largest of all records."""
 
-_SHORTEST_BATCH_MS = 60
+_SHORTEST_BATCH_MS = 150
 _SHORTEST_WAIT_MS = 10
 
 _REHEARSAL = "headgate-rehearsal"

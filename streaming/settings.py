@@ -165,8 +165,8 @@ class StreamSettings(BaseModel):
         "(`hdfs://host:8020/path`) or an object store (`s3a://bucket/path`). Default: `checkpoint` in `data_dir`.",
     )
     trigger_interval: Duration = Field(
-        default=parse_duration("50ms"),
-        description="How often the query looks for new records and starts a micro-batch if there are any. Below 60 ms "
+        default=parse_duration("100ms"),
+        description="How often the query looks for new records and starts a micro-batch if there are any. Below 150 ms "
         "the next batch follows at once.",
     )
     shuffle_partitions: int = Field(

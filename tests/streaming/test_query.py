@@ -33,9 +33,9 @@ QUERY = Query({}, "headgate", CheckpointPlace.parse("/srv/checkpoint"), PolicyHo
     ("interval_ms", "apart_ms", "waits"),
     [
         pytest.param(20, 0, "20ms", id="shorter than any batch: batches follow each other, and it waits for records"),
-        pytest.param(59, 0, "59ms", id="a little shorter"),
+        pytest.param(149, 0, "149ms", id="a little shorter"),
         pytest.param(0, 0, "10ms", id="never without a wait"),
-        pytest.param(60, 60, None, id="as long as a short batch: they begin at its multiples"),
+        pytest.param(150, 150, None, id="as long as a short batch: they begin at its multiples"),
         pytest.param(10_000, 10_000, None, id="much longer"),
     ],
 )
