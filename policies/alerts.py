@@ -4,18 +4,28 @@ A policy states which conditions hold now; the alert book holds the alerts publi
 `now` decide, so a repeated batch publishes the same alerts with the same ids.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Generic, TypeVar
+from types import MappingProxyType
 
 from msgspec import Struct
 from msgspec.structs import replace as msgspec_replace
 
-from policies.decisions import Alert, AlertStatus, Issuer, RepeatSchedule, Severity, deterministic_id, next_sequence
+from policies.decisions import (
+    EVIDENCE_LIMIT,
+    Alert,
+    AlertStatus,
+    Issuer,
+    RepeatSchedule,
+    Severity,
+    deterministic_id,
+    next_sequence,
+    unique_ids,
+)
 from policies.settings import PolicySettings
-from policies.units import InstantMs, from_millis, millis_of, printable_line, to_millis
+from policies.units import InstantMs, from_millis, millis_of, name_some, printable_line, to_millis
 
 UNKNOWN = "unknown, as it is not read now; it was: "
 """Begins the summary of an alert that is kept because nothing tells whether it is over."""
@@ -23,7 +33,6 @@ UNKNOWN = "unknown, as it is not read now; it was: "
 
 CONFIRM_MS = 30_000
 """Time for the first readings of all parts of a cluster, after which an alert that none confirmed is over."""
-_APART_MS = 1000
 _VALID_REPEATS = 2
 """An alert is valid until its repetition after next: one may be late."""
 
@@ -43,6 +52,8 @@ class Condition:
     """Of how many things it is the case, where one alert stands for many: said again when they have doubled."""
     is_unknown: bool = False
     """Whether it was the case when that was last known."""
+    of_many: str = ""
+    """Ends the sentence about many of its kind."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -112,42 +123,6 @@ class AlertBook(Struct, array_like=True, frozen=True):
 
 MOST_SINGLY = 10
 """More alerts of one kind than this become one, with a count and as many names."""
-Item = TypeVar("Item")
-
-
-@dataclass(frozen=True, slots=True)
-class Gathered(Generic[Item]):
-    """Things of one kind, of which few have an alert each, and many have one together.
-
-    One that has an alert of its own keeps it while its condition holds, so that nothing is reported twice or resolved
-    too early. All that follow join the one alert, so a fleet never has many more alerts than a person can read. It
-    ends when few are left, and these are named one by one. Only the conditions that are needed are made, because there
-    may be thousands of things.
-    """
-
-    alert: str
-    cluster: str
-    """The subject of the one alert."""
-    each: Iterable[tuple[str, Item]]
-    """The things, each with the subject of an alert of its own."""
-    report: Callable[[Item], Condition]
-    """Makes the condition of one thing."""
-    summarize: Callable[[Sequence[Item]], Condition]
-    """Makes the one condition of many."""
-
-    def spread(self, book: AlertBook) -> Iterator[Condition]:
-        """Yield the conditions, by the open alerts."""
-        open_subjects = {entry.subject for entry in book.entries if entry.alert == self.alert}
-        singly: list[Item] = []
-        others: list[Item] = []
-        for subject, item in self.each:
-            (singly if subject in open_subjects else others).append(item)
-        most = MOST_SINGLY // 2 if self.cluster in open_subjects else MOST_SINGLY
-        if len(singly) + len(others) <= most:
-            singly, others = [*singly, *others], []
-        yield from map(self.report, singly)
-        if others:
-            yield self.summarize(others)
 
 
 @dataclass(frozen=True)
@@ -161,12 +136,16 @@ class Sender:
     """Whether the policy only watches: no alert is published until it acts again."""
     refresh: timedelta = timedelta(seconds=60)
     """A changed summary is published this long after the last publication."""
+    many: Mapping[str, str] = field(default_factory=dict)
+    """By alert: what the one alert about many things says (`AlertKind.many`). A kind without it is never gathered."""
 
     @classmethod
-    def build(cls, policy: str, cluster: str, settings: PolicySettings) -> "Sender":
+    def build(
+        cls, policy: str, cluster: str, settings: PolicySettings, many: Mapping[str, str] = MappingProxyType({})
+    ) -> "Sender":
         """Read them from the cluster's settings."""
         issuer = Issuer(policy, cluster, settings.mode, settings.fingerprint(), settings.frozen_until)
-        return cls(issuer, settings.alert_grace, settings.alert_repeat, settings.is_quiet, settings.alert_refresh)
+        return cls(issuer, settings.alert_grace, settings.alert_repeat, settings.is_quiet, settings.alert_refresh, many)
 
     @cached_property
     def schedule(self) -> RepeatSchedule:
@@ -181,15 +160,53 @@ class Sender:
         return min(repeat_ms, entry.said_ms + millis_of(self.refresh)) if entry.is_summary_old else repeat_ms
 
 
+def gather(conditions: Iterable[Condition], book: AlertBook, sender: Sender) -> Iterator[Condition]:
+    """Yield the conditions: few of a kind one by one, many of a kind as one about the cluster.
+
+    One that has an alert of its own keeps it while its condition holds, so that nothing is reported twice or resolved
+    too early. All that follow join the one alert, so a fleet never has many more alerts than a person can read. It
+    ends when few are left, and these are named one by one.
+    """
+    many, cluster = sender.many, sender.issuer.cluster
+    is_open = {(entry.alert, entry.subject) for entry in book.entries}
+    singly: dict[str, list[Condition]] = {}
+    others: dict[str, list[Condition]] = {}
+    for each in conditions:
+        stays = each.key in is_open or each.subject == cluster or each.alert not in many
+        (singly if stays else others).setdefault(each.alert, []).append(each)
+    for alert in {**singly, **others}:
+        own, new = singly.get(alert, []), others.get(alert, [])
+        yield from own
+        if len(own) + len(new) <= (MOST_SINGLY // 2 if (alert, cluster) in is_open else MOST_SINGLY):
+            yield from new
+        elif new and all(each.subject != cluster for each in own):  # else that one is about all of them
+            yield _join(new, many[alert].format(cluster=cluster), cluster)
+
+
+def _join(conditions: Sequence[Condition], what: str, cluster: str) -> Condition:
+    """Make one condition of many of a kind: their number, the first names, and the labels that all of them share."""
+    worst, count = max(conditions, key=lambda each: [*Severity].index(each.severity)), len(conditions)
+    names = sorted(each.subject.removeprefix(f"{cluster}/") for each in conditions)
+    summary = f"{count} {what}{worst.of_many}: {name_some(names, MOST_SINGLY)}"
+    shared = set(worst.labels.items()).intersection(*(each.labels.items() for each in conditions))
+    return replace(
+        worst,
+        subject=cluster,
+        summary=worst.summary if count == 1 else summary,
+        labels={**dict(sorted(shared)), "count": str(count), "first": ",".join(names[:MOST_SINGLY])},
+        evidence=unique_ids(*(id_ for each in conditions[:EVIDENCE_LIMIT] for id_ in each.evidence))[:EVIDENCE_LIMIT],
+        count=count,
+    )
+
+
 def review(
-    book: AlertBook, conditions: Iterable[Condition], now: datetime, sender: Sender, *, most: int | None = None
+    book: AlertBook, conditions: Iterable[Condition], now: datetime, sender: Sender
 ) -> tuple[AlertBook, tuple[Alert, ...], datetime | None]:
     """Compare all conditions that hold now with the open alerts.
 
-    Returns the new book, the alerts to publish (in a fixed order, at most `most`; the others follow in later steps, a
-    second apart), and when the next grace or repeat is due.
+    Returns the new book, the alerts to publish in a fixed order, and when the next grace or repeat is due.
     """
-    now_ms, is_waiting = to_millis(now), False
+    now_ms = to_millis(now)
     held = {c.key: c for c in conditions}
     book = _confirm(book, held, now_ms) if book.recovered else book
     known, sequence = {(e.alert, e.subject): e for e in book.entries}, book.sequence
@@ -203,17 +220,13 @@ def review(
                 entries.append(before)
             continue
         entry, is_due = _next(before, condition, now_ms, sender)
-        if is_due and len(alerts) == most:
-            is_waiting = True
-            entries.append(before)
-            continue
         if is_due:
             sequence = next_sequence(sequence, now_ms, is_first=before.said_ms is None)
             evidence = condition.evidence if condition else ()
             alerts.append(_alert(entry, sequence, evidence, now, sender, ended=condition is None))
         if condition is not None:
             entries.append(entry)
-    waits = [] if sender.is_quiet else [now_ms + _APART_MS] if is_waiting else map(sender.due_ms, entries)
+    waits = [] if sender.is_quiet else map(sender.due_ms, entries)
     next_ms = min((ms for ms in (*waits, book.recovered_until_ms) if ms is not None), default=None)
     after = AlertBook(tuple(entries), sequence, book.recovered, book.recovered_until_ms)
     return after, tuple(alerts), None if next_ms is None else from_millis(next_ms)

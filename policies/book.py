@@ -14,16 +14,13 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from policies.alerts import AlertBook, AlertEntry, Condition, Gathered, Sender, review
+from policies.alerts import AlertBook, AlertEntry, Condition, Sender, gather, review
 from policies.decisions import Decision, Issuer, RepeatSchedule, next_sequence
 from policies.units import InstantMs, from_millis, to_millis
 
 State = TypeVar("State")
 Subject = tuple[str, ...]
 """Identifies a decision among all of its policy and cluster; its last part is `Decision.subject`."""
-
-MOST_ALERTS = 500
-"""The most alerts that one step publishes: a cluster with thousands of full volumes must not delay the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +52,8 @@ class Step(Generic[State]):
     state: State
     wanted: Mapping[Subject, Wanted] = field(default_factory=dict)
     """The wanted decision of each subject, in the order of publication. The book forgets all other subjects."""
-    conditions: Iterable[Condition | Gathered[Any]] = ()
-    """Everything that a person should know now."""
+    conditions: Iterable[Condition] = ()
+    """Everything that a person should know now, one by one."""
     due_ms: Iterable[int] = ()
     """When time alone may change something (milliseconds since the epoch); some may have passed."""
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -130,7 +127,7 @@ def publish(book: Book, step: Step[State], now: datetime, sender: Sender) -> tup
         if not wanted.is_last:
             entries.append(entry)
             due_ms.append(wanted.schedule.due_ms(entry.at_ms, entry.repeat_at_ms))
-    alerts, raised, review_at = review(book.alerts, list_conditions(book.alerts, step), now, sender, most=MOST_ALERTS)
+    alerts, raised, review_at = review(book.alerts, list_conditions(book.alerts, step, sender), now, sender)
     due_ms += (*step.due_ms, *(() if review_at is None else (to_millis(review_at),)))
     wake_ms = min((ms for ms in due_ms if ms > now_ms), default=None)
     wake_at = None if wake_ms is None else from_millis(wake_ms)
@@ -138,13 +135,12 @@ def publish(book: Book, step: Step[State], now: datetime, sender: Sender) -> tup
     return Book(tuple(entries), alerts), published
 
 
-def list_conditions(book: AlertBook, step: Step[Any]) -> Iterator[Condition]:
-    """List the conditions of a step: few of a kind one by one, and those that are unknown now."""
+def list_conditions(book: AlertBook, step: Step[Any], sender: Sender) -> Iterator[Condition]:
+    """List the conditions of a step, gathered, and those that are unknown now."""
     held: set[tuple[str, str]] = set()
-    for each in step.conditions:
-        for condition in each.spread(book) if isinstance(each, Gathered) else (each,):
-            held.add(condition.key)
-            yield condition
+    for condition in gather(step.conditions, book, sender):
+        held.add(condition.key)
+        yield condition
     for entry in book.entries:
         is_open = entry.said_ms is not None and (entry.alert, entry.subject) not in held
         if is_open and (kept := step.stay(entry)) is not None:

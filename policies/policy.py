@@ -57,6 +57,9 @@ class AlertKind:
     commands: tuple[str, ...] = ()
     """Lines for a shell that carry `remedy` out. A name in braces stands for a label of the alert, for `cluster`,
     `subject`, the `servers` of the watched Kafka, or a decision's `runbook_values`."""
+    many: str = ""
+    """What one alert says of many things, after their number: `bookies of {cluster} are read-only`. Empty: each has an
+    alert of its own."""
 
     def lines(self, values: Mapping[str, str]) -> tuple[str, ...]:
         """Return `commands` for these values, quoted for a shell; a name without a value stays, in capitals."""
@@ -137,6 +140,11 @@ class PolicyKind:
     def readings(self) -> tuple[type[Reading], ...]:
         """All kinds of readings, of all its topics."""
         return tuple(reading for readings in self.observed.values() for reading in readings)
+
+    @cached_property
+    def many(self) -> dict[str, str]:
+        """The alerts of which many things have one together, each with `AlertKind.many`."""
+        return {kind.name: kind.many for kind in self.alerts if kind.many}
 
     @cached_property
     def takes(self) -> tuple[type[Reading], ...]:

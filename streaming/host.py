@@ -165,7 +165,7 @@ class PolicyHost:
         key = (kind.name, cluster)
         if key not in self._resolved:
             settings = (self.settings.get(kind.name) or kind.settings()).for_cluster(cluster)
-            self._resolved[key] = settings, Sender.build(kind.name, cluster, settings)
+            self._resolved[key] = settings, Sender.build(kind.name, cluster, settings, kind.many)
         return self._resolved[key]
 
     def _policy(self, kind: PolicyKind, key: _Key, quiet: PolicyPause | None) -> tuple[Policy[Any], Sender]:
@@ -175,7 +175,7 @@ class PolicyHost:
             settings, sender = self._resolve(kind, key[1])
             if quiet is not None:
                 settings = settings.while_quiet(quiet)
-                sender = Sender.build(kind.name, key[1], settings)
+                sender = Sender.build(kind.name, key[1], settings, kind.many)
             self._built[key] = built = (quiet, kind.build(key[1], settings), sender)
         return built[1:]
 

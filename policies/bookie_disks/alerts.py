@@ -44,6 +44,7 @@ ALERTS = (
         f"{_FREE} Beyond its thresholds a bookie frees only entry logs without live data.",
         "The dir has the hard limit and `recovery_margin` free again.",
         _RETENTION,
+        many="ledger dirs of {cluster} are at their hard limit",
     ),
     AlertKind(
         BELOW_SOFT := "bookie-disk-below-soft-limit",
@@ -53,6 +54,7 @@ ALERTS = (
         _FREE,
         "The dir has the soft limit and `recovery_margin` free again.",
         _RETENTION,
+        many="ledger dirs of {cluster} are at their soft limit",
     ),
     AlertKind(
         FILLS_SOON := "bookie-disk-fills-soon",
@@ -62,6 +64,7 @@ ALERTS = (
         f"Find the namespace that grows. {_FREE}",
         "The dir has a quarter more time than `time_to_full_alert`, or no longer fills.",
         _RETENTION,
+        many="ledger dirs of {cluster} are full soon",
     ),
     AlertKind(
         UNREAD := "bookie-disks-unread",
@@ -70,6 +73,7 @@ ALERTS = (
         "headgate doctor --part collect-bookie_disks",
         "Repair what the check names: the bookie's HTTP server (`httpServerEnabled=true`), the network, or the bookie.",
         "The bookie's disks are read again.",
+        many="bookies or ledger dirs of {cluster} are unread",
     ),
     AlertKind(
         READ_ONLY := "bookie-read-only",
@@ -81,6 +85,7 @@ ALERTS = (
         "ask who did it, then set it writable by the command, or remove `forceReadOnlyBookie`.",
         "The bookie is writable, or gone.",
         (f"{_REST}/state/readonly \\\n  -H 'Content-Type: application/json' -d '{{{{\"readOnly\":false}}}}'",),
+        many="bookies of {cluster} are read-only and take no new data",
     ),
     AlertKind(
         THRESHOLDS := "bookie-thresholds-unknown",
@@ -90,6 +95,7 @@ ALERTS = (
         "Write `diskUsageThreshold` and `diskUsageWarnThreshold` in bookkeeper.conf as shares from 0 to 1. The "
         "reading's `detail` names the value that could not be read.",
         "The thresholds are read.",
+        many="bookies of {cluster} have been read, but not the used shares at which they turn read-only",
     ),
     AlertKind(
         SUSPENDED := "compaction-suspended",
@@ -100,6 +106,7 @@ ALERTS = (
         "compaction thresholds for the time of the clean-up and trigger a collection by the command.",
         "The dir has the free share at which the bookie compacts, and `recovery_margin`.",
         (f"{_REST}/gc",),
+        many="ledger dirs of {cluster} are so full that their bookies suspend compaction",
     ),
     AlertKind(
         WITHOUT_EFFECT := "publish-without-effect",
@@ -110,6 +117,7 @@ ALERTS = (
         "the recovery of a lost bookie, another user of the disk, namespaces of other groups on the same bookies, "
         "and many topics at the lowest rate (`publish.floor_bytes_per_second`).",
         "The dir fills as slowly as the limits explain for a minute and a half, or publishing is no longer slowed.",
+        many="groups of {cluster} fill although publishing to them is limited",
     ),
     AlertKind(
         FORGOTTEN := "departed-ledger-dir-forgotten",
@@ -118,6 +126,7 @@ ALERTS = (
         _EXPLAIN,
         "Look at the bookie's `ledgerDirectories`. A dir that was taken out on purpose needs nothing more.",
         "`departed_hold` after the dir was forgotten, or when it is reported again.",
+        many="ledger dirs of {cluster} left while they limited their bookies, and no longer count",
     ),
     AlertKind(
         AT_RISK := "ensemble-at-risk",
@@ -127,6 +136,7 @@ ALERTS = (
         "Add bookies to the group, or free space on those that have the most. With fewer than a ledger needs, "
         "producers of the group fail.",
         "More bookies than a ledger needs have room above the soft limit, by `recovery_margin`.",
+        many="groups of {cluster} have no more bookies with room than a ledger needs",
     ),
 )
 

@@ -18,6 +18,7 @@ ALERTS = (
         "namespace uses.",
         "The bookie is in a group, or no longer registered.",
         (_SET_RACK,),
+        many="bookies of {cluster} take data, and no operator has put them into a group",
     ),
     AlertKind(
         IDLE := "unassigned-bookie-idle",
@@ -27,6 +28,7 @@ ALERTS = (
         "Give the bookie its group before it becomes writable, or remove its registration.",
         "The bookie is in a group, or gone.",
         (_SET_RACK,),
+        many="bookies of {cluster} are read-only or not registered, and in no group",
     ),
     AlertKind(
         MISSING := "group-member-missing",
@@ -36,6 +38,7 @@ ALERTS = (
         "Start the bookie again. If it is gone for good, decommission it, and delete its rack info.",
         "The bookie is registered again, or in no group any more.",
         ("# only if it is gone for good:", "pulsar-admin bookies delete-bookie-rack --bookie {bookie}"),
+        many="bookies of {cluster} are in groups, but have not been registered for a while",
     ),
     AlertKind(
         LEAK := "isolation-leak",
@@ -44,6 +47,7 @@ ALERTS = (
         _PLACEMENT,
         "Take the named bookies out of reach: put them into a group, or repair the namespace's affinity.",
         "The namespace can use promised bookies only.",
+        many="namespaces of {cluster} can place data on bookies that the promise forbids",
     ),
     AlertKind(
         INFEASIBLE := "placement-infeasible",
@@ -52,6 +56,7 @@ ALERTS = (
         _PLACEMENT,
         "Add bookies to the namespace's groups, or lower its ensemble size. Until then its producers fail.",
         "The namespace can use as many bookies as a ledger needs.",
+        many="namespaces of {cluster} cannot place their data",
     ),
     AlertKind(
         HEADROOM := "isolation-headroom",
@@ -60,6 +65,8 @@ ALERTS = (
         _PLACEMENT,
         "Add a bookie to the namespace's groups. Plan no restart of a bookie before that.",
         "The loss of one bookie no longer changes the namespace's tier.",
+        many="namespaces of {cluster} must reach further, or cannot place their data, when one more of their bookies "
+        "is lost",
     ),
     AlertKind(
         UNREAD := "bookies-unread",
@@ -96,6 +103,7 @@ ALERTS = (
         "Run the command in the alert: it takes the bookie out of quarantine, and Headgate leaves it there while the "
         "namespace needs it. Or start the bookies of the namespace's groups again.",
         "The namespace can place its data, or the bookie is no longer in quarantine.",
+        many="bookies of {cluster} are in quarantine, and namespaces cannot place their data without them",
     ),
     AlertKind(
         OVERDUE := "quarantine-overdue",
@@ -106,5 +114,6 @@ ALERTS = (
         "fails. Repair it, or put the bookie into a group by hand.",
         "The bookie is in a group, or no longer registered.",
         (_SET_RACK,),
+        many="bookies of {cluster} were ordered into quarantine, and are not there",
     ),
 )

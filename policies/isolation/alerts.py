@@ -4,14 +4,12 @@ Conditions rest on confirmed facts only: a bookie that is missing from a single 
 data neither raises nor resolves an alert: while the readings of a condition are stale, its last state stands.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from heapq import merge, nsmallest
 from itertools import islice
-from typing import Any
 
-from policies.alerts import MOST_SINGLY, AlertEntry, Condition, Gathered
+from policies.alerts import AlertEntry, Condition
 from policies.confirmation import Doubt
 from policies.decisions import Mode, Severity
 from policies.isolation.alert_kinds import (
@@ -44,17 +42,6 @@ OVERDUE_MS = 60_000
 _IN_QUARANTINE = "in quarantine until an operator puts it into a group"
 _ABOUT_BOOKIES = frozenset({UNASSIGNED, IDLE, MISSING, OVERDUE, NO_GROUPS})
 _ABOUT_NAMESPACES = frozenset({LEAK, INFEASIBLE, HEADROOM, STARVES})
-_MANY = {
-    UNASSIGNED: "bookies of {} take data, and no operator has put them into a group",
-    IDLE: "bookies of {} are read-only or not registered, and in no group",
-    MISSING: "bookies of {} are in groups, but have not been registered for a while",
-    OVERDUE: "bookies of {} were ordered into quarantine, and are not there",
-    STARVES: "bookies of {} are in quarantine, and namespaces cannot place their data without them",
-    INFEASIBLE: "namespaces of {} cannot place their data",
-    LEAK: "namespaces of {} can place data on bookies that the promise forbids",
-    HEADROOM: "namespaces of {} must reach further, or cannot place their data, when one more of their bookies is lost",
-}
-"""The one sentence about many, in which the cluster is named."""
 _READINGS: Mapping[str, tuple[str, str]] = {
     "bookies": ("the registered bookies", "registered bookie"),
     "racks": ("the bookie groups", "grouped bookie"),
@@ -74,22 +61,22 @@ class IsolationAlerts:
     """The orders in force after this step."""
     started_ms: int
 
-    def find(self) -> Iterator[Condition | Gathered[Any]]:
+    def find(self) -> Iterator[Condition]:
         """Find all conditions that hold now; those about bookies rest on fresh readings of registrations and groups."""
         facts = self.facts
         yield from self._check_readings()
         yield from self._check_doubts()
         if facts.has_fresh_registrations:
             if facts.membership.has_groups:
-                yield self._gather(UNASSIGNED, self._check_unassigned())
-                yield self._gather(IDLE, self._check_idle())
+                yield from self._check_unassigned()
+                yield from self._check_idle()
             elif facts.known.bookies:
                 yield self._report_no_groups()
-            yield self._gather(MISSING, self._check_missing())
-            yield self._gather(OVERDUE, self._check_overdue())
+            yield from self._check_missing()
+            yield from self._check_overdue()
         if facts.is_fresh:
             yield from self._check_namespaces()
-            yield self._gather(STARVES, self._check_starved())
+            yield from self._check_starved()
 
     def keep_unknown(self, entry: AlertEntry) -> Condition | None:
         """Return the condition of an open alert as it was last published, while the readings of it are stale."""
@@ -198,7 +185,7 @@ class IsolationAlerts:
     def _check_unassigned(self) -> Iterator[Condition]:
         facts, grace_ms = self.facts, millis_of(self.facts.settings.grace)
         unassigned = [b for b in facts.notable if b.takes_data and b.assigned is False]
-        severity, exposed, labels = self._find_exposed() if unassigned else (Severity.WARNING, "", {})
+        severity, exposed, of_many, labels = self._find_exposed() if unassigned else (Severity.WARNING, "", "", {})
         for bookie in unassigned:
             # While readings lack a bookie, its time without a group does not grow.
             if bookie.since_ms + grace_ms > facts.missing.get(bookie.bookie, facts.now_ms):
@@ -208,10 +195,13 @@ class IsolationAlerts:
             else:
                 portless = f"; {explain_portless(bookie.bookie)}" if bookie.bookie in facts.portless else ""
                 what = f"takes data and is in no group{portless}{exposed}"
-                yield self._report(UNASSIGNED, severity, "unassigned", bookie.bookie, what, labels)
+                found = self._report(UNASSIGNED, severity, "unassigned", bookie.bookie, what, labels)
+                yield replace(found, of_many=of_many)
 
-    def _find_exposed(self) -> tuple[Severity, str, dict[str, str]]:
-        """Find the isolated namespaces that can place data on bookies in no group: a severity, a clause and labels.
+    def _find_exposed(self) -> tuple[Severity, str, str, dict[str, str]]:
+        """Find the isolated namespaces that can place data on bookies in no group.
+
+        Returns a severity, a clause about one bookie, one about many, and labels.
 
         The rules do not distinguish bookies in no group, so the answer is the same for each of them.
         """
@@ -219,11 +209,12 @@ class IsolationAlerts:
         exposed = [j for j in isolating if j.placed.takes_unassigned and j.placed.feasible]
         count = sum(len(j.namespaces) for j in exposed)
         if not count:
-            return Severity.WARNING, "", {}
+            return Severity.WARNING, "", "", {}
         first = list(islice(merge(*(j.namespaces for j in exposed)), NAMED_LIMIT))
         named = name_some(first, NAMED_LIMIT, count)
-        clause = f"; {counted(count, 'isolated namespace')} can place data on it now: {named}"
-        return Severity.CRITICAL, clause, {"namespaces": ",".join(first), "namespace_count": str(count)}
+        which, joined = counted(count, "isolated namespace"), ",".join(first)
+        clauses = (f"; {which} can place data on it now: {named}", f"; {which} can use them ({joined})")
+        return Severity.CRITICAL, *clauses, {"namespaces": joined, "namespace_count": str(count)}
 
     def _check_idle(self) -> Iterator[Condition]:
         """Unassigned bookies that take no data now; they will as soon as they are back."""
@@ -291,52 +282,16 @@ class IsolationAlerts:
 
     # About namespaces.
 
-    def _check_namespaces(self) -> Iterator[Gathered[Any]]:
-        cluster = self.facts.cluster
-        by_alert: dict[str, list[tuple[str, PlacementJudgement]]] = {}
+    def _check_namespaces(self) -> Iterator[Condition]:
         for judged in self.placements:
             for alert in _find_alerts(judged):
-                by_alert.setdefault(alert, []).extend((namespace, judged) for namespace in judged.namespaces)
-        for alert, namespaces in by_alert.items():
-            subjects = ((f"{cluster}/{item[0]}", item) for item in namespaces)
-            report, summarize = partial(self._report_namespace, alert), partial(self._summarize_namespaces, alert)
-            yield Gathered(alert, cluster, subjects, report, summarize)
-
-    def _report_namespace(self, alert: str, item: tuple[str, PlacementJudgement]) -> Condition:
-        namespace, judged = item
-        severity, what = Severity.CRITICAL, explain_placement(judged)
-        if alert == HEADROOM:
-            then = "must reach further, or cannot place its data, when one more of its bookies is lost"
-            severity, what = Severity.WARNING, f"{then}; now it {what}"
-        summary = f"{namespace} of {self.facts.cluster} {what}"
-        return self._condition(alert, severity, judged.reason.value, summary, namespace, {"namespace": namespace})
-
-    def _summarize_namespaces(self, alert: str, many: Sequence[tuple[str, PlacementJudgement]]) -> Condition:
-        return self._summarize(alert, [namespace for namespace, _ in many], self._report_namespace(alert, many[0]))
-
-    # Conditions: few one by one, many as a single one.
-
-    def _gather(self, alert: str, each: Iterable[Condition]) -> Gathered[Condition]:
-        """Gather conditions of bookies: of many, one summary counts them and names the first."""
-
-        def summarize(many: Sequence[Condition]) -> Condition:
-            worst = max(many, key=lambda condition: [*Severity].index(condition.severity))
-            return self._summarize(alert, [condition.labels["bookie"] for condition in many], worst)
-
-        subjects = ((condition.subject, condition) for condition in each)
-        return Gathered(alert, self.facts.cluster, subjects, lambda condition: condition, summarize)
-
-    def _summarize(self, alert: str, names: Collection[str], worst: Condition) -> Condition:
-        """Make one condition of many bookies or namespaces; `worst` is that of one with the highest severity."""
-        count, first = len(names), nsmallest(MOST_SINGLY, names)
-        why = {key: value for key, value in worst.labels.items() if key in ("namespaces", "namespace_count")}
-        exposed = ""
-        if exposed_count := why.get("namespace_count"):
-            exposed = f"; {counted(int(exposed_count), 'isolated namespace')} can use them ({why['namespaces']})"
-        summary = f"{count} {_MANY[alert].format(self.facts.cluster)}{exposed}: {name_some(first, MOST_SINGLY, count)}"
-        labels = {"count": str(count), "first": ",".join(first), **why}
-        summary = worst.summary if count == 1 else summary
-        return self._condition(alert, worst.severity, worst.reason, summary, labels=labels, count=count)
+                severity, what = Severity.CRITICAL, explain_placement(judged)
+                if alert == HEADROOM:
+                    then = "must reach further, or cannot place its data, when one more of its bookies is lost"
+                    severity, what = Severity.WARNING, f"{then}; now it {what}"
+                for name in judged.namespaces:
+                    summary = f"{name} of {self.facts.cluster} {what}"
+                    yield self._condition(alert, severity, judged.reason.value, summary, name, {"namespace": name})
 
     def _report(
         self,
@@ -353,7 +308,7 @@ class IsolationAlerts:
 
     def _condition(
         self, alert: str, severity: Severity, reason: str, summary: str, name: str = "",
-        labels: Mapping[str, str] | None = None, evidence: tuple[str, ...] | None = None, count: int = 1,
+        labels: Mapping[str, str] | None = None, evidence: tuple[str, ...] | None = None,
     ) -> Condition:  # fmt: skip
         """Build a condition of the cluster, or of the bookie or namespace called `name`."""
         cluster = self.facts.cluster
@@ -365,7 +320,6 @@ class IsolationAlerts:
             summary=summary,
             labels={"cluster": cluster, **(labels or {})},
             evidence=self.facts.evidence if evidence is None else evidence,
-            count=count,
         )
 
 

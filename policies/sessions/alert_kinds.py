@@ -16,6 +16,7 @@ ALERTS = (
         "Wait: most members reconnect by themselves. If it does not, look at its network to ZooKeeper and at long "
         "pauses in its garbage collection log.",
         "The member has a session again, or is gone.",
+        many="members of {cluster} have no ZooKeeper session",
     ),
     AlertKind(
         FLEET_WIDE := "session-fleet-wide",
@@ -33,6 +34,7 @@ ALERTS = (
         _EXPLAIN,
         "Wait for `zombie_after`: most members register again. Its clients cannot find it until then.",
         "The member has registered, says that it is unwell, or is dead.",
+        many="members of {cluster} reported themselves healthy, but are not registered",
     ),
     AlertKind(
         ZOMBIE := "zombie-member",
@@ -41,6 +43,7 @@ ALERTS = (
         _EXPLAIN,
         "Restart the process, if Headgate has not told it to. Its bundles may be served by others already.",
         "The member has registered, says that it is unwell, or is dead.",
+        many="members of {cluster} reported themselves healthy, but have not been registered for `zombie_after`",
     ),
     AlertKind(
         EXHAUSTED := "reconnect-exhausted",
@@ -49,6 +52,7 @@ ALERTS = (
         _EXPLAIN,
         "Look at the member's network and credentials to ZooKeeper; then restart it.",
         "The member has reconnected, or was told to shut down.",
+        many="members of {cluster} cannot reconnect, and no shutdown was ordered",
     ),
     AlertKind(
         FLAPPING := "session-flapping",
@@ -58,6 +62,7 @@ ALERTS = (
         "Look for long pauses (garbage collection, disk, a virtual machine without processor time), for a session "
         "timeout that is too short for them, or for two collectors of which one reads another cluster.",
         "The member has kept its session for `settle`.",
+        many="members of {cluster} lose their sessions or connections again and again",
     ),
     AlertKind(
         DOUBLE := "double-ownership",
@@ -68,6 +73,7 @@ ALERTS = (
         "contested.",
         "One of the two has released the bundle.",
         _UNLOAD,
+        many="bundles of {cluster} are claimed by more than one member",
     ),
     AlertKind(
         ORPHAN := "orphan-bundle",
@@ -82,6 +88,7 @@ ALERTS = (
             'pulsar-admin topics list "${{bundle%/*}}" --bundle "${{bundle##*/}}"',
             "pulsar-admin topics lookup {topic}",
         ),
+        many="bundles of {cluster} have had no owner for a while",
     ),
     AlertKind(
         NOT_EPHEMERAL := "bundle-not-ephemeral",
@@ -90,6 +97,7 @@ ALERTS = (
         _EXPLAIN,
         "Delete the bundle's node in ZooKeeper after you made sure that no broker serves it.",
         "The node is ephemeral, or gone.",
+        many="bundles of {cluster} have a node that outlives every session",
     ),
     AlertKind(
         REGISTRATION := "registration-not-ephemeral",
@@ -99,6 +107,7 @@ ALERTS = (
         "If the member is dead, delete its node in ZooKeeper (`deleteall` in `zkCli.sh`): until then clients are sent "
         "to it. Update Pulsar: 4.0.2 registers brokers in this way with the extensible load manager. Watch `health`.",
         "The node is ephemeral, or gone.",
+        many="members of {cluster} are registered by nodes that are not ephemeral, so no session protects them",
     ),
     AlertKind(
         TAKEN := "heartbeat-bundle-taken",
@@ -108,6 +117,7 @@ ALERTS = (
         "Unload the bundle: the member that it names may fail at each start until then.",
         "The member that it names owns it, or nobody.",
         _UNLOAD,
+        many="heartbeat bundles of {cluster} are owned by other members than those that they name",
     ),
     AlertKind(
         HIDDEN := "ownership-hidden",
@@ -125,6 +135,7 @@ ALERTS = (
         _EXPLAIN,
         "Restart the load manager of that broker, or the broker: without load data it gets no bundles.",
         "The member has published load data.",
+        many="members of {cluster} have recovered, but have published no load data",
     ),
     AlertKind(
         UNREAD := "zookeeper-unread",

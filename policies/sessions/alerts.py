@@ -5,9 +5,10 @@ Missing data neither raises nor resolves an alert: while the readings of a condi
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 
-from policies.alerts import MOST_SINGLY, AlertEntry, Condition, Gathered
+from policies.alerts import AlertEntry, Condition
 from policies.decisions import EVIDENCE_LIMIT, unique_ids
 from policies.sessions import alert_kinds as kinds
 from policies.sessions.decisions import SessionReason, SessionVerdict
@@ -17,21 +18,6 @@ from policies.sessions.judge import describe_attempts, describe_flapping
 from policies.sessions.readings import BROKERS, NAMESPACES, bundle_of, is_bundle
 from policies.sessions.state import NEVER, HeldAlert
 from policies.units import agreeing, counted, from_millis, human_seconds, name_some
-
-_MANY = {
-    kinds.LOST: "members of {} have no ZooKeeper session",
-    kinds.NOT_REGISTERED: "members of {} reported themselves healthy, but are not registered",
-    kinds.ZOMBIE: "members of {} reported themselves healthy, but have not been registered for `zombie_after`",
-    kinds.EXHAUSTED: "members of {} cannot reconnect, and no shutdown was ordered",
-    kinds.FLAPPING: "members of {} lose their sessions or connections again and again",
-    kinds.LOAD_DATA: "members of {} have recovered, but have published no load data",
-    kinds.DOUBLE: "bundles of {} are claimed by more than one member",
-    kinds.ORPHAN: "bundles of {} have had no owner for a while",
-    kinds.NOT_EPHEMERAL: "bundles of {} have a node that outlives every session",
-    kinds.REGISTRATION: "members of {} are registered by nodes that are not ephemeral, so no session protects them",
-    kinds.TAKEN: "heartbeat bundles of {} are owned by other members than those that they name",
-}
-"""What one alert says of many things; a number stands before it."""
 
 _ENDS = frozenset({SessionVerdict.SHUTDOWN, SessionVerdict.RESTART, SessionVerdict.GONE})
 """After one of these verdicts, no alert reports that the member cannot reconnect."""
@@ -56,18 +42,6 @@ class Alerts:
     _unknown: set[tuple[str, str]] = field(default_factory=set)
     """The alerts (name, subject) whose readings are stale; `find` adds them."""
 
-    def gather(self, found: Iterable[Condition]) -> Iterator[Condition | Gathered[Condition]]:
-        """Gather the conditions by kind."""
-        by_kind: dict[str, list[Condition]] = {}
-        for condition in found:
-            by_kind.setdefault(condition.alert, []).append(condition)
-        for alert, each in by_kind.items():
-            if alert in _MANY:
-                subjects = ((condition.subject, condition) for condition in each)
-                yield Gathered(alert, self.cluster, subjects, lambda condition: condition, self._summarize)
-            else:
-                yield from each
-
     def list_held(self, found: Iterable[Condition]) -> tuple[HeldAlert, ...]:
         """List the alerts whose condition holds, or is unknown and held before, where less is needed to keep it."""
         held = {condition.key for condition in found if condition.alert in _KEPT}
@@ -89,20 +63,6 @@ class Alerts:
         yield from self._check_bundles()
         yield from self._check_registrations()
         yield from self._check_sources()
-
-    def _summarize(self, many: Sequence[Condition]) -> Condition:
-        """Make one condition of many of one kind, with their number and the first names."""
-        first = many[0]
-        names = sorted(condition.subject.removeprefix(f"{self.cluster}/") for condition in many)
-        claimants = Counter(name for c in many if "members" in c.labels for name in c.labels["members"].split(","))
-        most = "".join(f"; {member} claims {count} of them" for member, count in claimants.most_common(1))
-        summary = f"{len(many)} {_MANY[first.alert].format(self.cluster)}{most}: {name_some(names, MOST_SINGLY)}"
-        summary = first.summary if len(many) == 1 else summary
-        labels = {"cluster": self.cluster, "count": str(len(many)), "first": ",".join(names[:MOST_SINGLY])}
-        evidence = unique_ids(*(id_ for c in many[:EVIDENCE_LIMIT] for id_ in c.evidence))[:EVIDENCE_LIMIT]
-        return Condition(
-            first.alert, self.cluster, first.severity, first.reason, summary, labels, evidence, count=len(many)
-        )
 
     def _report(
         self, alert: str, reason: str, name: str | None, summary: str, evidence: Sequence[str], **labels: str
@@ -241,9 +201,10 @@ class Alerts:
             for claim in facts.members[name].claims:
                 if claim.rivals:
                     claimants.setdefault(claim.claim.path, []).append(name)
-        for path, names in claimants.items():
-            if len(names) == 1:
-                continue
+        rivals = {path: names for path, names in claimants.items() if len(names) > 1}
+        most = Counter(chain.from_iterable(rivals.values())).most_common(1)
+        of_many = "".join(f"; {member} claims {count} of them" for member, count in most)
+        for path, names in rivals.items():
             self._keep((kinds.DOUBLE,), bundle_of(path), is_gathered=True)
             node, timeout_ms = facts.nodes.get(path), min(facts.members[name].member.timeout_ms for name in names)
             if node is None:
@@ -257,7 +218,8 @@ class Alerts:
             holder = f"its node belongs to {session}" if node.exists else "it has no node"
             what = f"is claimed by {' and '.join(names)}; {holder}"
             evidence = (node.read_id, *(facts.members[name].member.read_id for name in names))
-            yield self._report_bundle(kinds.DOUBLE, "double_ownership", path, what, evidence, members=",".join(names))
+            found = self._report_bundle(kinds.DOUBLE, "double_ownership", path, what, evidence, members=",".join(names))
+            yield replace(found, of_many=of_many)
 
     def _check_bundles(self) -> Iterator[Condition]:
         """Bundles without an owner, with a node that outlives every session, or with the wrong owner."""

@@ -62,7 +62,7 @@ class SessionsPolicy:
         found = [*alerts.find()]
         return Step(
             _make_state(after, alerts.list_held(found), published.sequence),
-            conditions=alerts.gather(found),
+            conditions=found,
             due_ms=(ms for ms in list_timers(after) if ms is not None),
             refused=cluster.refused,
             decisions=(*published.sessions, *published.bundles),

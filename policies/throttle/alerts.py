@@ -70,6 +70,7 @@ ALERTS = (
         "with --release: it opens the gate of a full disk.",
         "The volume has the hard limit and `recovery_margin` free again.",
         (*_SHORTEN, "# only if the log dir is gone for good:", _FORGET),
+        many="volumes of {cluster} are at their hard limit",
     ),
     AlertKind(
         BELOW_SOFT := "volume-below-soft-limit",
@@ -79,6 +80,7 @@ ALERTS = (
         f"Find what fills the volume, and make room before the hard limit stops producers. {_SHORTENED}",
         "The volume has the soft limit and `recovery_margin` free again.",
         _SHORTEN,
+        many="volumes of {cluster} are at their soft limit",
     ),
     AlertKind(
         FILLS_SOON := "volume-fills-soon",
@@ -89,6 +91,7 @@ ALERTS = (
         f"limit. {_SHORTENED}",
         "The volume has a quarter more time than `time_to_full_alert`, or no longer fills.",
         _SHORTEN,
+        many="volumes of {cluster} are full soon",
     ),
     AlertKind(
         UNREAD := "log-dirs-unread",
@@ -100,6 +103,7 @@ ALERTS = (
         "cluster). Until then the broker's last readings count for `validity`, and then the lesser of their factor and "
         "`fallback_factor`.",
         "The broker's log dirs are read again.",
+        many="brokers or log dirs of {cluster} are unread",
     ),
     AlertKind(
         OFFLINE := "log-dir-offline",
@@ -111,6 +115,7 @@ ALERTS = (
         "`departed_hold` if it limited the cluster. Then the command ends that at once.",
         "The broker reads the log dir again, or no longer lists it.",
         (_FORGET,),
+        many="log dirs of {cluster} are reported as failed",
     ),
     AlertKind(
         REPLACED := "cluster-replaced",
@@ -131,6 +136,7 @@ ALERTS = (
         "Set the soft limit above the hard one for volumes of this size: the hard limit is in bytes and the soft one "
         "a ratio, or the other way round.",
         "The soft limit lies above the hard one on this volume.",
+        many="volumes of {cluster} have a soft limit that is not above their hard limit",
     ),
     AlertKind(
         FORGOTTEN := "departed-volume-forgotten",
@@ -139,6 +145,7 @@ ALERTS = (
         _EXPLAIN,
         "Find out where the broker or disk went. If it comes back, it counts again with its next reading.",
         "After another `departed_hold`, or when the volume is back.",
+        many="volumes of {cluster} left while they limited, and no longer count",
     ),
     AlertKind(
         NOT_CARRIED_OUT := "throttle-not-carried-out",
@@ -171,6 +178,7 @@ ALERTS = (
         "Find who sets the quota: the summary has the value and how often it returns. Take the quota out of that "
         "operator's hands (Strimzi: docs/strimzi.md), or take the entity out of `quotas.entities`.",
         "The quota has stayed as Headgate set it.",
+        many="quotas of {cluster} are set by somebody else, too",
     ),
     AlertKind(
         WITHOUT_EFFECT := "throttle-without-effect",
@@ -193,6 +201,7 @@ ALERTS = (
         "then.",
         "The quota was set or deleted by an operator.",
         (f"{_CONFIGS}--alter --add-config producer_byte_rate={{bytes_per_second}}{_OF_CLIENT}",),
+        many="quotas of {cluster} may be Headgate's, and no record tells the originals",
     ),
 )
 

@@ -11,14 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.alerts import AlertEntry, Condition, Gathered, Sender
+from policies.alerts import AlertEntry, Condition, Sender
 from policies.book import Book, Published, Step, Subject, Wanted, publish
-from policies.decisions import Decision, Issuer, Mode, RepeatSchedule, Severity
+from policies.decisions import Alert, Decision, Issuer, Mode, RepeatSchedule, Severity
 from policies.units import Instant, to_millis
 
 START = datetime(2026, 11, 21, 8, tzinfo=UTC)
 SCHEDULE = RepeatSchedule(timedelta(seconds=60), valid_for=3)
-SENDER = Sender(Issuer("toy", "c", Mode.ACTIVE, "hash"), timedelta(0), timedelta(hours=1))
+SENDER = Sender(
+    Issuer("toy", "c", Mode.ACTIVE, "hash"), timedelta(0), timedelta(hours=1), many={"fire": "houses of {cluster} burn"}
+)
 SHADOW = replace(SENDER, issuer=replace(SENDER.issuer, mode=Mode.SHADOW))
 
 
@@ -163,17 +165,15 @@ def test_settings_of_later_postpone_no_repeat() -> None:
     assert len(key.step(60, rare).published) == 2
 
 
-def condition(subject: str) -> Condition:
-    return Condition("fire", subject, Severity.WARNING, "smoke", f"{subject} burns")
-
-
-def burning(*houses: str) -> Gathered[str]:
-    return Gathered("fire", "town", [(name, name) for name in houses], condition,
-                    lambda many: replace(condition("town"), summary=f"{len(many)} burn"))  # fmt: skip
+def burning(*houses: str, alert: str = "fire", severity: Severity = Severity.WARNING) -> list[Condition]:
+    return [
+        Condition(alert, f"c/{house}", severity, "smoke", f"{house} burns", {"cluster": "c", "house": house}, (house,))
+        for house in houses
+    ]
 
 
 def firing(key: Key) -> set[str]:
-    return {entry.subject for entry in key.book.alerts.entries}
+    return {entry.subject.removeprefix("c/") for entry in key.book.alerts.entries}
 
 
 HOUSES = [f"h{n:02}" for n in range(30)]
@@ -183,9 +183,9 @@ HOUSES = [f"h{n:02}" for n in range(30)]
     ("courses", "expected"),
     [
         ([10], set(HOUSES[:10])),
-        ([11], {"town"}),
-        ([10, 30], {*HOUSES[:10], "town"}),
-        ([11, 6], {"town"}),
+        ([11], {"c"}),
+        ([10, 30], {*HOUSES[:10], "c"}),
+        ([11, 6], {"c"}),
         ([11, 5], set(HOUSES[:5])),
         ([3, 30, 2], {"h00", "h01"}),
     ],
@@ -194,36 +194,49 @@ HOUSES = [f"h{n:02}" for n in range(30)]
 def test_many_are_one_alert_but_for_those_that_have_one(courses: list[int], expected: set[str]) -> None:
     key = Key()
     for second, count in enumerate(courses):
-        key.step(second, {}, conditions=[burning(*HOUSES[:count])])
+        key.step(second, {}, conditions=burning(*HOUSES[:count]))
     assert firing(key) == expected
 
 
-def test_of_many_only_the_conditions_that_are_needed_are_made() -> None:
-    made: list[str] = []
+def test_one_alert_of_many_has_the_worst_severity_the_shared_labels_and_ten_names() -> None:
+    key = Key()
+    key.step(0, {}, conditions=[*burning(*HOUSES[:11]), *burning("h99", severity=Severity.CRITICAL)])
+    (alert,) = key.last.decisions
+    assert isinstance(alert, Alert)
+    assert (alert.subject, alert.severity) == ("c", Severity.CRITICAL)
+    first = ",".join(HOUSES[:10])
+    assert alert.labels == {"cluster": "c", "count": "12", "first": first}
+    assert alert.explanation == f"12 houses of c burn: {first.replace(',', ', ')} and 2 more"
+    assert alert.evidence == tuple(HOUSES[:10])
 
-    def report(name: str) -> Condition:
-        made.append(name)
-        return condition(name)
 
-    Key().step(0, {}, conditions=[replace(burning(*HOUSES), report=report)])
-    assert made == []
+def test_an_alert_about_the_cluster_stands_for_the_many_of_its_kind() -> None:
+    key, cluster = Key(), Condition("fire", "c", Severity.CRITICAL, "all", "all of c burns")
+    key.step(0, {}, conditions=[*burning(*HOUSES), cluster])
+    assert [each.explanation for each in key.last.decisions] == ["all of c burns"]
+
+
+def test_a_kind_without_a_sentence_for_many_is_not_gathered() -> None:
+    key = Key()
+    key.step(0, {}, conditions=burning(*HOUSES, alert="flood"))
+    assert firing(key) == set(HOUSES)
 
 
 def test_a_published_alert_stays_while_nothing_is_known_of_it() -> None:
     def stay(entry: AlertEntry) -> Condition | None:
-        return entry.as_unknown() if entry.subject == "a" else None
+        return entry.as_unknown() if entry.subject == "c/a" else None
 
-    key = Key().step(0, {}, conditions=[condition("a"), condition("b")]).step(1, {}, stay=stay)
+    key = Key().step(0, {}, conditions=burning("a", "b")).step(1, {}, stay=stay)
     assert firing(key) == {"a"}
-    assert [(a.subject, a.verdict) for a in key.last.decisions] == [("a", "firing"), ("b", "resolved")]
+    assert [(a.subject, a.verdict) for a in key.last.decisions] == [("c/a", "firing"), ("c/b", "resolved")]
     assert key.last.decisions[0].explanation.startswith("unknown")
-    key.step(2, {}, conditions=[condition("a")], stay=stay)
+    key.step(2, {}, conditions=burning("a"), stay=stay)
     assert key.last.decisions[0].explanation == "a burns", "it is known again"
 
 
 def test_a_condition_that_no_alert_has_told_does_not_stay() -> None:
     patient = replace(SENDER, grace=timedelta(seconds=10))
-    key = Key().step(0, {}, patient, conditions=[condition("a")]).step(1, {}, patient, stay=AlertEntry.as_condition)
+    key = Key().step(0, {}, patient, conditions=burning("a")).step(1, {}, patient, stay=AlertEntry.as_condition)
     assert firing(key) == set()
 
 

@@ -11,6 +11,7 @@ from policies.book import Book, Published, publish
 from policies.decisions import Alert, Decision
 from policies.observations import Observation
 from policies.policy import Policy
+from policies.registry import POLICIES
 
 State = TypeVar("State")
 
@@ -50,7 +51,7 @@ def step_hosted(
 ) -> tuple[Kept, Published[State]]:
     """Step a policy, and publish its levels as the host does."""
     step, known = policy.step(kept.state, observations, now), vars(policy)
-    sender = Sender.build(policy.name, known["_cluster"], known["_settings"])
+    sender = Sender.build(policy.name, known["_cluster"], known["_settings"], POLICIES[policy.name].many)
     book, published = publish(kept.book, step, now, sender)
     return Kept(published.state, book), published
 

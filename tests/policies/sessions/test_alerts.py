@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from policies.alerts import AlertBook, AlertEntry
+from policies.alerts import AlertBook, AlertEntry, Sender
 from policies.book import Step, list_conditions
 from policies.decisions import Alert
 from policies.observations import Observation
 from policies.sessions.alerts import Alerts
+from policies.sessions.registration import KIND
 from tests.policies.sessions.course import CLUSTER, Run, health, node, registered, session, tree, unread, unregistered
 from tests.policies.sessions.joined import after, connected, expired, joined
 
@@ -21,8 +22,9 @@ def warned(
     book = book or AlertBook()
     held = {(each.alert, each.subject): each.since_ms for each in book.entries}
     alerts = Alerts(CLUSTER, after(joined(*readings, until=until, **block)), held)
-    step = Step(None, conditions=alerts.gather(alerts.find()), stay=alerts.keep_unknown)
-    return {(c.alert, c.subject.removeprefix(f"{CLUSTER}/")): c.summary for c in list_conditions(book, step)}
+    step = Step(None, conditions=alerts.find(), stay=alerts.keep_unknown)
+    sender = Sender.build(KIND.name, CLUSTER, KIND.settings(), KIND.many)
+    return {(c.alert, c.subject.removeprefix(f"{CLUSTER}/")): c.summary for c in list_conditions(book, step, sender)}
 
 
 def said(alert: str, subject: str) -> AlertBook:
