@@ -1,5 +1,6 @@
 """Administers Kafka: creates and checks the loop's topics, and checks this client's rights for the doctor."""
 
+import shlex
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -34,7 +35,6 @@ from connectors.kafka.topics import (
     is_shared,
     missing_rights,
     plan,
-    quote_principal,
     rights_of,
 )
 from policies.observations import Outcome
@@ -297,9 +297,7 @@ def principal_of(connection: KafkaConnection) -> str:
 def cluster_acl(connection: KafkaConnection, *operations: str) -> str:
     """Return the command that allows the client these operations on the cluster."""
     each = "".join(f" --operation {operation}" for operation in operations)
-    return _kafka_acls(
-        connection, f"--add --allow-principal {quote_principal(principal_of(connection))}{each} --cluster"
-    )
+    return _kafka_acls(connection, f"--add --allow-principal {shlex.quote(principal_of(connection))}{each} --cluster")
 
 
 def cluster_operations(connection: KafkaConnection) -> frozenset[str]:

@@ -74,9 +74,8 @@ def detail_of(error: BaseException) -> str:
 
 def error_in(response: Any) -> Exception | None:
     """Return the error of a whole answer: the answer itself if it is an exception, else the one of its error code."""
-    if isinstance(response, BaseException):
-        failure: Any = response
-        return failure  # type: ignore[no-any-return]
+    if isinstance(response, Exception):
+        return response
     code = getattr(response, "error_code", errors.NoError.errno)
     if code == errors.NoError.errno:
         return None
@@ -215,8 +214,6 @@ class ClusterClient:
         if self._tokens is not None:
             self._tokens.renew_if_due()
         node, response = self._first_answer()
-        if (error := error_in(response)) is not None:
-            raise error
         self._preferred, self.cluster_id = node if node not in self._bootstrap else None, response.cluster_id
         if not response.brokers:
             raise errors.MetadataEmptyBrokerList("the cluster names no brokers")
@@ -265,12 +262,12 @@ class ClusterClient:
         return serving + random.sample(self._bootstrap, len(self._bootstrap))
 
     def _first_answer(self) -> NodeAnswer:
-        candidates, failures = self._candidates(), list[BaseException]()
+        candidates, failures = self._candidates(), list[Exception]()
         for asked in (candidates[:1], candidates[1 : 1 + _ASKED_AT_ONCE]):
             for node, answer in self._ask_all(asked, lambda _: DescribeClusterRequest(include_fenced_brokers=True)):
-                if not isinstance(answer, BaseException):
+                if (error := error_in(answer)) is None:
                     return node, answer
-                failures.append(answer)
+                failures.append(error)
         raise min(failures, key=lambda error: rank(outcome_of(error)))  # the one that helps most to find the fault
 
     def _ask(self, node: NodeId, request: Any, answers: "SimpleQueue[NodeAnswer]") -> None:

@@ -12,7 +12,7 @@ from kafka import errors
 from pydantic import ValidationError
 
 from connectors.collection import Collector, PollMetrics, ticks
-from connectors.kafka.cluster_client import ClusterClient, KafkaBroker, detail_of, error_in, outcome_of
+from connectors.kafka.cluster_client import ClusterClient, detail_of, error_in, outcome_of
 from connectors.kafka.connection import WatchedKafka
 from policies.free_space.limits import Limit
 from policies.free_space.volumes import VolumeState, fold_volumes
@@ -155,7 +155,10 @@ class LogDirsCollector(Collector):
             # The next poll starts again from the bootstrap servers.
             self.close()
         else:
-            self._announce(cluster_reading(self._cluster, brokers, client.cluster_id))
+            members = tuple(BrokerMember(broker=b.broker, rack=b.rack, fenced=b.fenced) for b in brokers)
+            self._announce(
+                KafkaCluster(cluster=self._cluster, outcome=Outcome.OK, cluster_id=client.cluster_id, brokers=members)
+            )
             numbers = [broker.broker for broker in brokers]
             self._paces = {number: pace for number, pace in self._paces.items() if number in numbers}
             self._outcome_log.keep_only([(), *((number,) for number in numbers)])
@@ -220,12 +223,6 @@ class LogDirsCollector(Collector):
         """Publish a reading of the cluster, which does not count as a poll, and log it if its outcome has changed."""
         self._publish(reading)
         self._outcome_log.note((), reading)
-
-
-def cluster_reading(cluster: str, brokers: tuple[KafkaBroker, ...], cluster_id: str | None = None) -> KafkaCluster:
-    """Make the reading of a cluster that answered."""
-    members = tuple(BrokerMember(broker=b.broker, rack=b.rack, fenced=b.fenced) for b in brokers)
-    return KafkaCluster(cluster=cluster, outcome=Outcome.OK, cluster_id=cluster_id, brokers=members)
 
 
 def log_dirs_reading(cluster: str, broker: int, answer: Any, cluster_id: str | None = None) -> LogDirs:

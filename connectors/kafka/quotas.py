@@ -123,7 +123,7 @@ class QuotaClient(ClusterClient):
         found: dict[int, BrokerQuotaSettings] = {}
         failures: list[Exception] = []
         for node, answer in self._ask_all(brokers, describe):
-            result: Any = answer if isinstance(answer, BaseException) else answer.results[0]
+            result: Any = answer if isinstance(answer, Exception) else answer.results[0]
             if (failure := error_in(result)) is not None:
                 failures.append(failure)
             else:

@@ -1,6 +1,7 @@
 """The planned configuration of the loop's topics, and differences from it."""
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from functools import partial
@@ -301,16 +302,11 @@ def acl_commands(component: str, principal: str, prefix: str) -> Iterator[str]:
         yield acl_command(grant, principal, prefix)
 
 
-def quote_principal(principal: str) -> str:
-    """Quote a principal for the shell, always: distinguished names have spaces and quotes."""
-    return "'" + principal.replace("'", "'\\''") + "'"
-
-
 def acl_command(grant: Grant, principal: str, prefix: str) -> str:
     """Return the arguments of `kafka-acls.sh` that grant a principal one right."""
     pattern = " --resource-pattern-type prefixed" if grant.is_prefix else ""
     operations = "".join(f" --operation {operation}" for operation in grant.operations)
-    who = quote_principal(principal)
+    who = shlex.quote(principal)
     return f"--add --allow-principal {who}{operations} --{grant.resource} {prefix}.{grant.name}{pattern}"
 
 

@@ -40,7 +40,7 @@ def carry_out(lines: Iterable[str], servers: str) -> None:
 
 def _bindings(line: str) -> Iterable[AclBinding]:
     found = re.fullmatch(
-        r"kafka-acls\.sh --bootstrap-server \S+ --add --allow-principal '(?P<who>[^']+)'"
+        r"kafka-acls\.sh --bootstrap-server \S+ --add --allow-principal (?P<who>\S+)"
         r"(?P<operations>(?: --operation \w+)+)"
         r"(?: --(?P<kind>topic|group) (?P<name>\S+)| --cluster)(?P<prefixed> --resource-pattern-type prefixed)?",
         line,

@@ -127,12 +127,12 @@ def test_what_processes_share_by_is_written_by_nobody(topic: str) -> None:
 
 def test_the_commands_name_principal_topic_and_pattern() -> None:
     assert list(acl_commands("collect-throttle", "User:c", "loop")) == [
-        "--add --allow-principal 'User:c' --operation Describe --operation DescribeConfigs --topic loop. "
+        "--add --allow-principal User:c --operation Describe --operation DescribeConfigs --topic loop. "
         "--resource-pattern-type prefixed",
-        "--add --allow-principal 'User:c' --operation Read --topic loop.observed.log-dirs",
-        "--add --allow-principal 'User:c' --operation Write --topic loop.observed.log-dirs",
-        "--add --allow-principal 'User:c' --operation Read --topic loop.shares",
-        "--add --allow-principal 'User:c' --operation Read --group loop.collect. --resource-pattern-type prefixed",
+        "--add --allow-principal User:c --operation Read --topic loop.observed.log-dirs",
+        "--add --allow-principal User:c --operation Write --topic loop.observed.log-dirs",
+        "--add --allow-principal User:c --operation Read --topic loop.shares",
+        "--add --allow-principal User:c --operation Read --group loop.collect. --resource-pattern-type prefixed",
     ]
 
 

@@ -139,7 +139,7 @@ def test_a_part_that_shares_work_needs_its_groups() -> None:
     (group,) = [grant for grant in rights()["decide"] if grant.resource == GROUP]
     assert list(missing_rights("decide", "h", everything, {group: frozenset()})) == [group]
     assert acl_command(group, "User:u", "h") == (
-        "--add --allow-principal 'User:u' --operation Read --group h.decide. --resource-pattern-type prefixed"
+        "--add --allow-principal User:u --operation Read --group h.decide. --resource-pattern-type prefixed"
     )
 
 
@@ -158,7 +158,7 @@ def test_a_line_names_the_user_of_the_settings_and_no_secret(connection: dict[st
     kafka = KafkaConnection.model_validate({"bootstrap_servers": "k:9092,l:9092", **connection})
     assert principal_of(kafka) == principal
     assert cluster_acl(kafka, "Describe", "AlterConfigs") == (
-        f"kafka-acls.sh --bootstrap-server k:9092 --add --allow-principal '{principal}' "
+        f"kafka-acls.sh --bootstrap-server k:9092 --add --allow-principal {principal} "
         "--operation Describe --operation AlterConfigs --cluster"
     )
 
