@@ -14,9 +14,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from connectors.kafka.clients import build_client
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.topics import HEADERS
 from policies.observations import Reading
-from policies.wire import observation_event
+from policies.wire import CONTENT_TYPE, observation_event
 
 DELIVERY_TIMEOUT_SECONDS = 10.0
 """The limit after which an undelivered record is given up and counted.
@@ -32,6 +31,7 @@ record; the alert waits a minute."""
 _PATIENT_SECONDS = 7 * 86_400.0
 _POLL_SECONDS = 0.2
 _MAX_RECORD_BYTES = 8 * 1024 * 1024
+_HEADERS: dict[str, str | bytes | None] = {"content-type": CONTENT_TYPE}
 
 _log = structlog.get_logger(__name__)
 
@@ -106,7 +106,7 @@ class Publisher(AbstractContextManager["Publisher"]):
                 self._count(KafkaError(KafkaError._STATE), topic)
                 return
             try:
-                self._producer.produce(topic, value=value, key=key, headers=HEADERS, on_delivery=self._count_delivery)
+                self._producer.produce(topic, value=value, key=key, headers=_HEADERS, on_delivery=self._count_delivery)
             except BufferError:
                 self._count(KafkaError(KafkaError._QUEUE_FULL), topic)
             except KafkaException as error:

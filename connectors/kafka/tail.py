@@ -18,7 +18,6 @@ from connectors.collection import Kind
 from connectors.kafka.admin import reach
 from connectors.kafka.clients import build_client
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.topics import encoded
 from policies.units import UserError, millis_of, to_millis
 from policies.wire import BadRecordError, EventReader
 
@@ -180,7 +179,8 @@ class Tail(AbstractContextManager["Tail"]):
             self._progress.advance(place, offset)
             return None
         self._progress.advance(place, offset + 1)
-        key, value = encoded(message.key()), encoded(message.value())
+        key: Any = message.key()  # bytes; the library's types allow text, too
+        value: Any = message.value()
         return Record(place[0], key, value, message.timestamp()[1], place[1], offset)
 
     def _refuse(self, error: KafkaError, place: Partition) -> None:

@@ -23,7 +23,7 @@ from policies.registry import (
 )
 from policies.throttle.quotas import QuotaState
 from policies.units import PositiveDuration, Size, UserError, millis_of, parse_duration
-from policies.wire import CONTENT_TYPE, DECIDER_TOPIC, MAX_DECISION_BYTES, MAX_RECORD_BYTES, SHARE_COUNT, SHARES_TOPIC
+from policies.wire import DECIDER_TOPIC, MAX_DECISION_BYTES, MAX_RECORD_BYTES, SHARE_COUNT, SHARES_TOPIC
 
 TIMESTAMPS = "message.timestamp.type"
 """The only indispensable setting of a topic: without it ages are unknown, and nothing is decided."""
@@ -179,16 +179,6 @@ def _retain(retention: timedelta, record_bytes: int) -> dict[str, str]:
         "retention.ms": str(millis_of(retention)),
         "max.message.bytes": str(int(record_bytes)),
     }
-
-
-# The header of the loop's records, and keys and values as bytes.
-
-HEADERS: dict[str, str | bytes | None] = {"content-type": CONTENT_TYPE}
-
-
-def encoded(value: str | bytes | None) -> bytes | None:
-    """Return a key or value as bytes; confluent-kafka's types allow text, too."""
-    return value.encode() if isinstance(value, str) else value
 
 
 # The least privileges of each component on the loop's own Kafka, with a principal for each component.
