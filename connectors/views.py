@@ -166,12 +166,25 @@ Decided = Mapping[str, Sequence[Decision]]
 """A policy's decisions in force by cluster, by kind and subject."""
 
 
-class PolicyView(ABC):
-    """Folds the readings of one policy, and returns their present state as samples and for the page.
+class Foldable(Protocol):
+    """The state of one cluster."""
+
+    def take(self, seen: Observation) -> None:
+        """Take the next reading, be it good or failed."""
+
+
+class PolicyView(ABC, Generic[StateT]):
+    """Folds the readings of one policy by cluster, and returns their present state as samples and for the page.
 
     It keeps no decision: the exporter passes those in force.
 
     The exporter calls it under a lock, with each decision once and in the order of sequences.
+
+    Args:
+        history: the age of the oldest reading that a new exporter needs.
+        make: makes a cluster's state from its name.
+        show: makes a cluster's section of the status page from its state, its decisions, the time in milliseconds and
+            the prefix of Headgate's own topics; None without data.
     """
 
     families: tuple[Family, ...]
@@ -180,44 +193,6 @@ class PolicyView(ABC):
     """The families that show the latest decision of a ``cluster``; the exporter omits them while it is stale."""
     histograms: tuple[Histogram, ...] = ()
     """Exposed once they have a value."""
-    history: timedelta = timedelta(0)
-    """The age of the oldest reading that a new exporter needs."""
-
-    def observe(self, observations: Sequence[Observation]) -> None:  # noqa: B027 - some show decisions only
-        """Fold readings, in any order."""
-
-    @abstractmethod
-    def decide(self, decision: Decision, before: Decision | None, *, live: bool) -> bool:
-        """Count a decision that is newer than the last one of its key, `before`.
-
-        Counters must not count a decision that is not `live` but older than the exporter's start, or a restart would
-        look like an event. Returns whether the first reading of the evidence caused it, so that its latency counts.
-        """
-
-    def forget_cluster(self, cluster: str) -> None:  # noqa: B027 - some keep nothing
-        """Drop a cluster: its last decision was deleted, because it is not watched any more."""
-
-    @abstractmethod
-    def samples(self, now_ms: int, decided: Decided) -> Iterator[Sample]:
-        """Yield the samples of this moment."""
-
-    def details(self, now_ms: int, decided: Decided, prefix: str) -> Iterator[tuple[str, PolicyDetail]]:  # noqa: ARG002
-        """Yield each cluster with its section of the status page; `prefix` is that of Headgate's own topics."""
-        return iter(())
-
-
-class Foldable(Protocol):
-    """The state of one cluster."""
-
-    def take(self, seen: Observation) -> None:
-        """Take the next reading, be it good or failed."""
-
-
-class FoldingView(PolicyView, Generic[StateT]):
-    """Folds the readings of each cluster, in the order of their times.
-
-    `make` makes a cluster's state from its name; `show` makes its section of the status page, None without data.
-    """
 
     def __init__(
         self,
@@ -231,7 +206,7 @@ class FoldingView(PolicyView, Generic[StateT]):
         self._clusters: dict[str, StateT] = {}
 
     def observe(self, observations: Sequence[Observation]) -> None:
-        """Fold readings by cluster."""
+        """Fold readings by cluster, in the order of their times."""
         found: defaultdict[str, list[Observation]] = defaultdict(list)
         for observation in observations:
             found[observation.reading.cluster].append(observation)
@@ -248,20 +223,32 @@ class FoldingView(PolicyView, Generic[StateT]):
             self._clusters[name] = self._make(name)
         return self._clusters[name]
 
+    @abstractmethod
+    def decide(self, decision: Decision, before: Decision | None, *, live: bool) -> bool:
+        """Count a decision that is newer than the last one of its key, `before`.
+
+        Counters must not count a decision that is not `live` but older than the exporter's start, or a restart would
+        look like an event. Returns whether the first reading of the evidence caused it, so that its latency counts.
+        """
+
+    def forget_cluster(self, cluster: str) -> None:
+        """Drop a cluster: its last decision was deleted, because it is not watched any more."""
+        self._clusters.pop(cluster, None)
+
     def states(self, decided: Decided) -> Iterator[tuple[str, StateT, Sequence[Decision]]]:
         """Yield each cluster that was read or decided on, with its state and its decisions."""
         for name in sorted({*self._clusters, *decided}):
             yield name, self._clusters.get(name) or self._make(name), decided.get(name, ())
 
+    @abstractmethod
+    def samples(self, now_ms: int, decided: Decided) -> Iterator[Sample]:
+        """Yield the samples of this moment."""
+
     def details(self, now_ms: int, decided: Decided, prefix: str) -> Iterator[tuple[str, PolicyDetail]]:
-        """Yield the sections of clusters with data."""
+        """Yield each cluster that has data with its section of the status page."""
         for name, state, decisions in self.states(decided):
             if (detail := self._show(state, decisions, now_ms, prefix)) is not None:
                 yield name, detail
-
-    def forget_cluster(self, cluster: str) -> None:
-        """Drop the cluster."""
-        self._clusters.pop(cluster, None)
 
 
 class DiskLevels:

@@ -17,8 +17,8 @@ from connectors.views import (
     DiskLevels,
     Family,
     Fill,
-    FoldingView,
     PolicyDetail,
+    PolicyView,
     Sample,
     is_lowered_by_reading,
     seconds_to_full,
@@ -86,7 +86,7 @@ class _Watched:
             }
 
 
-class BookieDisksView(FoldingView[_Watched]):
+class BookieDisksView(PolicyView[_Watched]):
     """The present state of all clusters."""
 
     families: tuple[Family, ...] = (FACTOR, LIMITING, NAMESPACES, USABLE, TOTAL, SECONDS_TO_FULL, READ_ONLY)

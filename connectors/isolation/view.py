@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from connectors.views import Decided, Family, FoldingView, PolicyDetail, Sample
+from connectors.views import Decided, Family, PolicyDetail, PolicyView, Sample
 from policies.bookie_readings import BookieRacks, Bookies
 from policies.decisions import Decision
 from policies.isolation.decisions import QUARANTINE_GROUP, Placement
@@ -79,7 +79,7 @@ class _IsolatedCluster:
         return sorted(name for name, state in states.items() if state is Presence.WRITABLE and name not in grouped)
 
 
-class IsolationView(FoldingView[_IsolatedCluster]):
+class IsolationView(PolicyView[_IsolatedCluster]):
     """The present state of all clusters."""
 
     families: tuple[Family, ...] = (BOOKIES, UNASSIGNED, CANDIDATES, HEADROOM, LEAK)

@@ -9,7 +9,7 @@ from typing import ClassVar
 from prometheus_client import Histogram
 from pydantic import BaseModel, ConfigDict, Field
 
-from connectors.views import MOST_SERVERS, Decided, Family, FoldingView, PolicyDetail, Sample
+from connectors.views import MOST_SERVERS, Decided, Family, PolicyDetail, PolicyView, Sample
 from policies.decisions import Decision
 from policies.observations import Observation, Outcome, sort_observations
 from policies.sessions.decisions import OwnershipDecision, SessionDecision, SessionEvent, SessionStatus
@@ -160,7 +160,7 @@ class _SessionsCluster:
         return {} if self.is_hidden else {state: counts[state] for state in _STATES}
 
 
-class SessionsView(FoldingView[_SessionsCluster]):
+class SessionsView(PolicyView[_SessionsCluster]):
     """The present state of all clusters."""
 
     families: tuple[Family, ...] = (SESSIONS, SECONDS_TO_EXPIRY, LOSSES, DECISIONS, BUNDLES)

@@ -1,13 +1,15 @@
 """Metrics of the switching policy: the state of each broker cluster's switch, from its compacted record alone."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from connectors.views import Decided, Family, PolicyDetail, PolicyView, Sample
 from policies.decisions import Decision
+from policies.observations import Observation
 from policies.switching.decisions import SwitchDecision, SwitchRecord
 from policies.switching.settings import SwitchingSettings
 from policies.switching.state import ENDED, WAY, LedgerStage, SwitchStage
@@ -54,18 +56,17 @@ ACTIVE = Family(
 _OVER = ENDED | {SwitchStage.DONE_WITH_FAILURES}
 
 
-class SwitchingView(PolicyView):
-    """The present state of all clusters.
-
-    Args:
-        settings: the policy's settings, which are not used.
-    """
+class SwitchingView(PolicyView[Any]):
+    """The present state of all clusters, from the decisions in force alone."""
 
     families: tuple[Family, ...] = (STAGE, LEDGERS, EPOCH, BROKERS, HALTED, BLOCKED, DEGRADED, ACTIVE)
     of_decisions: tuple[Family, ...] = families
 
-    def __init__(self, settings: SwitchingSettings) -> None:
-        """It keeps nothing: all is in the decisions."""
+    def __init__(self, _: SwitchingSettings) -> None:
+        super().__init__(timedelta(0), lambda _: None, _show)
+
+    def observe(self, observations: Sequence[Observation]) -> None:
+        """Keep no reading."""
 
     def decide(self, decision: Decision, before: Decision | None, *, live: bool) -> bool:  # noqa: ARG002 - none counts
         """Return whether a step has a cause; it has none as evidence if time alone caused it."""
@@ -73,31 +74,31 @@ class SwitchingView(PolicyView):
 
     def samples(self, now_ms: int, decided: Decided) -> Iterator[Sample]:  # noqa: ARG002 - a record holds until the next
         """Yield the samples of all clusters: of the last switch, its problems and the brokers."""
-        for record in _list_records(decided):
-            cluster, stage = record.cluster, record.verdict
-            if record.source is not None and record.target is not None:
-                yield Sample(STAGE, (cluster, record.source, record.target, stage.value), 1)
-                for one in LedgerStage:
-                    yield Sample(LEDGERS, (cluster, one.value), record.ledgers.get(one, 0))
-            # Like the alerts: a problem of a switch that has gone on, or is over, does not count any more.
-            yield Sample(HALTED, (cluster,), bool(record.halted))
-            yield Sample(BLOCKED, (cluster,), bool(record.blocked) and stage is SwitchStage.TRIGGERED)
-            yield Sample(DEGRADED, (cluster,), record.degraded and stage not in _OVER)
-            yield Sample(EPOCH, (cluster,), record.epoch)
-            if record.brokers.live is not None:
-                yield Sample(BROKERS, (cluster, "live"), record.brokers.live)
-            yield Sample(BROKERS, (cluster, "acked"), record.brokers.acked)
-            for name in sorted({*record.registry, *filter(None, [record.active])}):
-                yield Sample(ACTIVE, (cluster, name), name == record.active)
-
-    def details(self, now_ms: int, decided: Decided, prefix: str) -> "Iterator[tuple[str, PolicyDetail]]":  # noqa: ARG002
-        """Yield the section of each cluster."""
-        return ((record.cluster, _build_detail(record)) for record in _list_records(decided))
+        for cluster, _, decisions in self.states(decided):
+            if (record := _find_record(decisions)) is not None:
+                yield from _record_samples(cluster, record)
 
 
-def _list_records(decided: Decided) -> Iterator[SwitchRecord]:
-    for _, decisions in sorted(decided.items()):
-        yield from (each for each in decisions if isinstance(each, SwitchRecord))
+def _find_record(decisions: Sequence[Decision]) -> SwitchRecord | None:
+    return next((each for each in decisions if isinstance(each, SwitchRecord)), None)
+
+
+def _record_samples(cluster: str, record: SwitchRecord) -> Iterator[Sample]:
+    stage = record.verdict
+    if record.source is not None and record.target is not None:
+        yield Sample(STAGE, (cluster, record.source, record.target, stage.value), 1)
+        for one in LedgerStage:
+            yield Sample(LEDGERS, (cluster, one.value), record.ledgers.get(one, 0))
+    # Like the alerts: a problem of a switch that has gone on, or is over, does not count any more.
+    yield Sample(HALTED, (cluster,), bool(record.halted))
+    yield Sample(BLOCKED, (cluster,), bool(record.blocked) and stage is SwitchStage.TRIGGERED)
+    yield Sample(DEGRADED, (cluster,), record.degraded and stage not in _OVER)
+    yield Sample(EPOCH, (cluster,), record.epoch)
+    if record.brokers.live is not None:
+        yield Sample(BROKERS, (cluster, "live"), record.brokers.live)
+    yield Sample(BROKERS, (cluster, "acked"), record.brokers.acked)
+    for name in sorted({*record.registry, *filter(None, [record.active])}):
+        yield Sample(ACTIVE, (cluster, name), name == record.active)
 
 
 # The switching policy on the status page: the progress of a switch through its stages.
@@ -123,7 +124,9 @@ class SwitchingDetail(PolicyDetail):
     rollback_until: Instant | None = Field(description="End of the time for a rollback; null before it is live.")
 
 
-def _build_detail(record: SwitchRecord) -> SwitchingDetail:
+def _show(_: None, decisions: Sequence[Decision], *__: object) -> SwitchingDetail | None:
+    if (record := _find_record(decisions)) is None:
+        return None
     return SwitchingDetail(
         **{name: getattr(record, name) for name in SwitchingDetail.model_fields.keys() & SwitchRecord.model_fields},
         stage=record.verdict,

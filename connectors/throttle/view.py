@@ -19,8 +19,8 @@ from connectors.views import (
     DiskLevels,
     Family,
     Fill,
-    FoldingView,
     PolicyDetail,
+    PolicyView,
     Sample,
     is_lowered_by_reading,
     seconds_to_full,
@@ -136,7 +136,7 @@ class _ThrottledCluster:
             self.cordoned = {broker: dirs for broker, dirs in self.cordoned.items() if broker in brokers}
 
 
-class ThrottleView(FoldingView[_ThrottledCluster]):
+class ThrottleView(PolicyView[_ThrottledCluster]):
     """The present state of all clusters."""
 
     families: tuple[Family, ...] = (

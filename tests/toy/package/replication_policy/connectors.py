@@ -11,7 +11,7 @@ from connectors.collection import Collector
 from connectors.component import Component
 from connectors.policy_io import CollectorContext
 from connectors.registration import ClusterSetting, PolicyConnectors
-from connectors.views import Decided, Family, FoldingView, Sample
+from connectors.views import Decided, Family, PolicyView, Sample
 from policies.decisions import Decision
 from policies.observations import Observation, Outcome
 from policies.units import PositiveDuration, parse_duration
@@ -78,7 +78,7 @@ class _Cluster:
         self.reading = fold(self.reading, [seen])
 
 
-class ReplicationView(FoldingView[_Cluster]):
+class ReplicationView(PolicyView[_Cluster]):
     """The present picture of all clusters."""
 
     families: tuple[Family, ...] = (UNDER_REPLICATED,)
