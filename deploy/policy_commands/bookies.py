@@ -30,8 +30,7 @@ from policies.bookie_disks.state import BookieDisksCluster, list_groups
 from policies.bookie_readings import BookieAffinity, BrokerIsolation
 from policies.isolation.decisions import PlacementVerdict, Tier
 from policies.isolation.fold import fold
-from policies.isolation.judge import PlacementJudgement, judge_placement
-from policies.isolation.messages import explain_placement
+from policies.isolation.judge import PlacementJudgement, explain_placement, judge_placement
 from policies.isolation.placement import BookieMembership, Exclusion, HypotheticalChange, apply_changes, classify
 from policies.isolation.policy import describe_placement
 from policies.isolation.settings import IsolationSettings, RuleSet

@@ -26,9 +26,10 @@ from policies.isolation.alert_kinds import (
     UNREAD,
 )
 from policies.isolation.decisions import QUARANTINE_GROUP, PlacementVerdict
-from policies.isolation.judge import IsolationFacts, PlacementJudgement
-from policies.isolation.messages import (
+from policies.isolation.judge import (
     NAMED_LIMIT,
+    IsolationFacts,
+    PlacementJudgement,
     explain_placement,
     explain_portless,
     name_groups,

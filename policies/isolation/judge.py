@@ -1,15 +1,16 @@
-"""Joins the read models of a cluster as of now, and judges where each namespace's data may lie. Pure."""
+"""Joins the read models of a cluster as of now, judges where each namespace's data may lie, and explains it. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from heapq import nsmallest
 
 from msgspec.structs import replace
 
 from policies.confirmation import Doubt, find_missing
 from policies.decisions import unique_ids
-from policies.isolation.decisions import PlacementReason, PlacementVerdict
+from policies.isolation.decisions import PlacementReason, PlacementVerdict, Tier
 from policies.isolation.placement import (
     NO_GROUPS,
     AffinityGroups,
@@ -30,7 +31,7 @@ from policies.isolation.state import (
     ReadingStatus,
     split_broker_groups,
 )
-from policies.units import millis_of, to_millis
+from policies.units import agreeing, counted, millis_of, name_some, to_millis
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,11 @@ def _find_portless(notable: Sequence[BookieState]) -> Mapping[str, str]:
         return {}
     split = ((b.bookie, *b.bookie.rpartition(":")) for b in notable if b.presence is not Presence.OFFLINE)
     return {bookie: host for bookie, host, _, port in split if host in entries and port.isdecimal()}
+
+
+def explain_portless(bookie: str) -> str:
+    """The mistake in the racks behind a bookie that is in no group."""
+    return f"a group lists {bookie.rpartition(':')[0]} (the rack entry lacks the port)"
 
 
 # Judges how well each namespace is isolated: compares the bookies its brokers may use with the promised ones.
@@ -264,3 +270,95 @@ def _compare(placed: Placed, promised: Placed) -> tuple[PlacementVerdict, Placem
     if placed.reason is PlacementReason.PRIMARY_SHORT:
         return PlacementVerdict.SPILLS_TO_SECONDARY, placed.reason
     return PlacementVerdict.ISOLATED, placed.reason
+
+
+# Explains a verdict by the values that decided, with counts and short lists.
+
+NAMED_LIMIT = 5
+"""The most names of one kind in a sentence about one thing; the rest is counted."""
+WORST_FIRST = (
+    PlacementVerdict.INFEASIBLE,
+    PlacementVerdict.LEAKS,
+    PlacementVerdict.SPILLS_TO_SECONDARY,
+    PlacementVerdict.ASKED_FOR,
+    PlacementVerdict.UNCONSTRAINED,
+    PlacementVerdict.ISOLATED,
+)
+_WHY_UNCONSTRAINED = {
+    PlacementReason.NO_GROUPS: "the cluster has no groups",
+    PlacementReason.NO_AFFINITY: "it has no affinity",
+    PlacementReason.ANY_GROUP: "its primary group is *",
+}
+
+
+def explain_placement(judged: PlacementJudgement) -> str:
+    """The rest of a sentence that begins with a namespace, without its full stop."""
+    size, placed, bookies = judged.ensemble_size, judged.placed, counted(judged.placed.count, "bookie")
+    match judged.verdict:
+        case PlacementVerdict.UNCONSTRAINED:
+            short = "" if placed.feasible else f", too few for the {size} a ledger needs"
+            writable = counted(judged.writable, "writable bookie")
+            explained = f"may use all of {writable}{short}: {_WHY_UNCONSTRAINED[judged.reason]}"
+        case PlacementVerdict.INFEASIBLE if judged.reason is PlacementReason.UNGROUPED_ONLY:
+            explained = (
+                f"cannot place its data: without affinity it may use {bookies} without a group, of {size} needed"
+            )
+        case PlacementVerdict.INFEASIBLE:
+            explained = f"cannot place its data: it may use {bookies} of {size} needed, and {_explain_groups(judged)}"
+        case PlacementVerdict.LEAKS:
+            named = name_some(judged.leak, NAMED_LIMIT, judged.leak_count)
+            always = ", which the legacy rules never exclude" if judged.rules is RuleSet.LEGACY else ""
+            why = f"{always}: {_explain_groups(judged)}"
+            explained = f"can place data on {counted(judged.leak_count, 'bookie')} without a group ({named}){why}"
+        case PlacementVerdict.SPILLS_TO_SECONDARY:
+            explained = _explain_spill(judged)
+        case _ if judged.reason is PlacementReason.UNGROUPED_ONLY:
+            explained = f"has no affinity and keeps to the {bookies} without a group, of {size} needed"
+        case _:
+            explained = f"keeps to {_name_owner(judged)} groups: {_explain_primary(judged)}"
+    if judged.asked_strict:
+        explained += "; strict is asked for, and no released Pulsar reads that"
+    if judged.is_ensemble_assumed:
+        explained += f"; its policies were not found, so its ensemble is not known, and {size} is assumed"
+    return explained
+
+
+def _explain_spill(judged: PlacementJudgement) -> str:
+    placed, affinity, owner = judged.placed, judged.affinity, _name_owner(judged)
+    reaches = f"reaches beyond {owner} primary groups to" if affinity.primary else "keeps to"
+    beyond = f"{counted(len(placed.unassigned), 'bookie')} without a group, as the promise allows"
+    if placed.tier is Tier.SECONDARY:
+        groups = name_groups(affinity.secondary, "secondary ")
+        beyond = f"{counted(len(placed.secondary), 'bookie')} of {owner} {groups}"
+    return f"{reaches} {beyond}: {_explain_primary(judged)}"
+
+
+def _explain_groups(judged: PlacementJudgement) -> str:
+    groups, explained = judged.affinity.secondary, _explain_primary(judged)
+    if groups:
+        count, more = len(judged.placed.secondary), " more" if judged.affinity.primary else ""
+        verb = agreeing(len(groups), "has", "have")
+        explained += f", and {_name_owner(judged)} {name_groups(groups, 'secondary ')} {verb} {count}{more}"
+    return explained
+
+
+def _explain_primary(judged: PlacementJudgement) -> str:
+    needed, groups, count = judged.ensemble_size, judged.affinity.primary, len(judged.placed.primary)
+    if not groups:
+        names = "it has no affinity, its brokers name" if judged.is_broker_wide else "it names"
+        return f"{names} no primary group, and it needs {counted(needed, 'bookie')}"
+    why = "it has no affinity, and " if judged.is_broker_wide else ""
+    has = f"{why}{_name_owner(judged)} {name_groups(groups, 'primary ')} {agreeing(len(groups), 'has', 'have')}"
+    if count < needed:
+        return f"{has} {count} of {counted(needed, 'needed bookie')} writable"
+    return f"{has} {counted(count, 'writable bookie')}, and {needed} {agreeing(needed, 'is', 'are')} needed"
+
+
+def _name_owner(judged: PlacementJudgement) -> str:
+    return "its brokers'" if judged.is_broker_wide else "its"
+
+
+def name_groups(groups: Collection[str], kind: str = "") -> str:
+    """``group default``; with the kind ``secondary ``: ``secondary groups a, b``."""
+    named = name_some(nsmallest(NAMED_LIMIT, groups), NAMED_LIMIT, len(groups))
+    return f"{kind}group{'s' if len(groups) > 1 else ''} {named}"

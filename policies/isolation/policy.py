@@ -16,8 +16,14 @@ from policies.isolation import NAME
 from policies.isolation.alerts import IsolationAlerts
 from policies.isolation.decisions import Placement, PlacementSummary, PlacementVerdict
 from policies.isolation.fold import fold_within_bound
-from policies.isolation.judge import IsolationFacts, PlacementJudgement, join_facts, judge_placements
-from policies.isolation.messages import WORST_FIRST, explain_placement
+from policies.isolation.judge import (
+    WORST_FIRST,
+    IsolationFacts,
+    PlacementJudgement,
+    explain_placement,
+    join_facts,
+    judge_placements,
+)
 from policies.isolation.quarantine import make_quarantine, order_schedule, quarantine_due_ms, update_orders
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import IsolationState, PublishedPlacements

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from policies.alerts import MOST_SINGLY
 from policies.bookie_readings import BookieAffinity
-from policies.decisions import Issuer, RepeatSchedule
+from policies.decisions import Issuer, Mode, RepeatSchedule
 from policies.isolation.decisions import (
     QUARANTINE_GROUP,
     QUARANTINE_RACK,
@@ -21,12 +21,11 @@ from policies.isolation.decisions import (
     QuarantineVerdict,
 )
 from policies.isolation.fold import list_affinities
-from policies.isolation.judge import IsolationFacts, PlacementJudgement, judge_placements
-from policies.isolation.messages import explain_quarantine
+from policies.isolation.judge import IsolationFacts, PlacementJudgement, explain_portless, judge_placements
 from policies.isolation.placement import BookieMembership
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import BookieState, Presence, QuarantineOrder, collect_cohorts
-from policies.units import from_millis, millis_of
+from policies.units import agreeing, counted, counted_with, format_duration, from_millis, millis_of, name_some
 
 MANY = "unassigned-bookies"
 """Stands for a bookie's id in the subject of a decision about many bookies."""
@@ -277,3 +276,43 @@ def make_quarantine(order: QuarantineOrder, facts: IsolationFacts, issuer: Issue
         registered_at=from_millis(order.registered_ms),
         valid_until=order_schedule(facts.settings).ends_at(facts.now),
     )
+
+
+def explain_quarantine(order: QuarantineOrder, settings: IsolationSettings) -> str:
+    """What to do with a bookie, or with many, and why."""
+    allowed, is_one = "max_quarantined allows none", not order.bookies
+    if most := settings.max_quarantined:
+        are = agreeing(most, "is in quarantine or on its way there", "are in quarantine or on their way there")
+        allowed = f"the {counted(most, 'bookie')} that max_quarantined allows {are}"
+    without = "without it" if is_one else "with one fewer of them,"
+    withheld = {
+        QuarantineReason.MAX_QUARANTINED: allowed,
+        QuarantineReason.WOULD_BE_INFEASIBLE: f"{without} {order.starved} could not place data",
+        QuarantineReason.NO_GROUPS: "the cluster has no groups, and the first one would constrain every namespace",
+        QuarantineReason.RACK_ENTRY: explain_portless(order.bookie) if is_one else "their rack entries lack the port",
+    }
+    if order.bookies:
+        named = name_some(order.bookies, MOST_SINGLY, order.count)
+        if order.verdict is QuarantineVerdict.LIFT:
+            return f"The decision on {counted(order.count, 'bookie')} together is withdrawn: {named}."
+        many = counted_with(order.count, "bookie", "is", "are")
+        return f"{many} in no group, and an operator must decide: {withheld[order.reason]} ({named})."
+    for_long = f"has been in no group for {format_duration(settings.grace)} or longer"
+    reasons = {
+        QuarantineReason.UNASSIGNED: for_long if settings.grace else "is in no group",
+        QuarantineReason.ASSIGNED: "is in a group now",
+        QuarantineReason.GONE: "is no longer registered",
+        QuarantineReason.SWITCHED_OFF: "is no longer to be quarantined, because quarantine is switched off",
+    }
+    not_done = ""
+    if order.mode is Mode.SHADOW:
+        why = "the policy is paused" if settings.frozen_until is not None else "this is shadow mode"
+        not_done = f"; {why}, nothing is carried out"
+    match order.verdict:
+        case QuarantineVerdict.WITHHOLD:
+            what = f"is in no group, but {withheld[order.reason]}: an operator must decide"
+        case QuarantineVerdict.QUARANTINE:
+            what = f"{reasons[order.reason]}: it should be put into {QUARANTINE_GROUP}{not_done}"
+        case QuarantineVerdict.LIFT:
+            what = f"{reasons[order.reason]}: no action is needed"
+    return f"Bookie {order.bookie} {what}."
