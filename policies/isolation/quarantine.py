@@ -75,10 +75,11 @@ def update_orders(
     known = {b.bookie: b for b in facts.known.bookies} if before else {}
     for order in before:
         reason = _judge_end(order, known.get(order.bookie), facts) if order.bookie else None
-        if reason is None:
-            remaining[order.bookie] = order
-        else:
+        if reason is not None:
             lifted.append(_lift(order, reason, facts))
+        else:
+            is_carried_out = order.carried_out or order.bookie in facts.quarantined
+            remaining[order.bookie] = replace(order, carried_out=is_carried_out)
     judged = list(_judge_bookies(remaining, facts, placements))
     withheld = [order for order in judged if order.verdict is QuarantineVerdict.WITHHOLD]
     many = [order for order in withheld if order.bookie not in remaining]
@@ -111,7 +112,7 @@ def _judge_end(order: QuarantineOrder, bookie: BookieState | None, facts: Isolat
 def _judge_bookies(
     remaining: Mapping[str, QuarantineOrder], facts: IsolationFacts, placements: Sequence[PlacementJudgement]
 ) -> Iterator[QuarantineOrder]:
-    """Make the order on every writable bookie that has been unassigned for the grace; none while a reading is stale.
+    """Make the order on every writable bookie that has been in no group for the grace; none while a reading is stale.
 
     Bookies with an order to quarantine them come first, then the others in the order of registration.
     """
@@ -123,16 +124,15 @@ def _judge_bookies(
     valid_from_ms = facts.now_ms - millis_of(facts.settings.validity)
     taken = facts.quarantined | {b for b in away if ordered[b].published_ms > valid_from_ms}
     oldest_ms = facts.now_ms - millis_of(facts.settings.grace)
+    has_groups, unassigned = facts.membership.has_groups, facts.membership.unassigned.members
     due = [
         b
         for b in facts.notable
-        if b.assigned is False
-        and b.takes_data
+        if b.bookie in unassigned
         and (b.bookie in remaining or (b.since_ms <= oldest_ms and facts.may_order(b.bookie)))
     ]
     if not due:
         return
-    has_groups, unassigned = facts.membership.has_groups, facts.membership.unassigned.members
     need = settled = find_need(placements, has_groups=has_groups)
     if recent := _find_recent(facts):
         membership = BookieMembership(facts.membership.writable - recent, facts.membership.groups)
@@ -142,10 +142,6 @@ def _judge_bookies(
     due.sort(key=lambda b: (b.czxid or 0, b.registered_ms, b.bookie))
     for bookie in sorted(due, key=lambda b: b.bookie not in ordered):
         name = bookie.bookie
-        if name in facts.quarantined:
-            if name in ordered:
-                yield _make_order(bookie, None, "", facts)
-            continue
         left = unassigned - taken - {name}
         starved = find_starved(need, left)
         if starved is None and name not in ordered:
@@ -213,16 +209,15 @@ def _make_order(
 def _renew(before: QuarantineOrder | None, order: QuarantineOrder, facts: IsolationFacts) -> QuarantineOrder:
     """Return the order on a bookie after this step, published now if it changed or would expire.
 
-    An order covers one registration, so a bookie that joins again gets a new order.
+    An order covers one registration, so a bookie that joins again gets a new order, and so does one that was taken out
+    of quarantine.
     """
-    is_inside, schedule = order.bookie in facts.quarantined, order_schedule(facts.settings)
+    schedule = order_schedule(facts.settings)
     repeat_at_ms = schedule.due_ms(facts.now_ms)
-    if before is None or before.in_force != order.in_force or (before.carried_out and not is_inside):
+    if before is None or before.in_force != order.in_force or before.carried_out:
         return replace(order, repeat_at_ms=repeat_at_ms)
-    if is_inside:
-        return replace(before, carried_out=True)
     is_due = facts.now_ms >= schedule.due_ms(before.published_ms, before.repeat_at_ms)
-    if before.is_pending(facts.quarantined) and is_due:
+    if before.verdict is QuarantineVerdict.QUARANTINE and is_due:
         return replace(before, published_ms=facts.now_ms, repeat_at_ms=repeat_at_ms)
     return before
 

@@ -89,9 +89,9 @@ COURSES: Mapping[str, tuple[str, Mapping[str, Any], Sequence[Observation], float
         "bk11", {}, [bookies(70, f"{BASE} bk11#2")], 100,
         "10 bk11 quarantine unassigned, 70 bk11 quarantine unassigned",
     ),
-    "a bookie joins again in quarantine, where the actuator has nothing to do": (
-        "bk11", {}, [inside(20), bookies(70, f"{BASE} bk11#2")], 100,
-        "10 bk11 quarantine unassigned, 70 bk11 quarantine unassigned",
+    "a bookie that joins again in quarantine needs no new order until it is taken out": (
+        "bk11", {}, [inside(20), bookies(70, f"{BASE} bk11#2"), *twice(lambda s: racks(s, GROUPS), 110)], 180,
+        "10 bk11 quarantine unassigned, 120 bk11 quarantine unassigned",
     ),
     "a person puts a withheld one into quarantine": (
         "bk11", {"max_quarantined": 0}, [inside(20)], 200,
