@@ -128,8 +128,7 @@ def _judge_bookies(
     due = [
         b
         for b in facts.notable
-        if b.bookie in unassigned
-        and (b.bookie in remaining or (b.since_ms <= oldest_ms and facts.may_order(b.bookie)))
+        if b.bookie in unassigned and (b.bookie in remaining or (b.since_ms <= oldest_ms and facts.may_order(b.bookie)))
     ]
     if not due:
         return
@@ -143,9 +142,7 @@ def _judge_bookies(
     for bookie in sorted(due, key=lambda b: b.bookie not in ordered):
         name = bookie.bookie
         left = unassigned - taken - {name}
-        starved = find_starved(need, left)
-        if starved is None and name not in ordered:
-            starved = find_starved(settled, left - recent)
+        starved = find_starved(need, left) if name in ordered else find_starved(settled, left - recent)
         if (forbidden := _find_guard(name, starved, len(taken), facts)) is not None:
             needs_it = forbidden is QuarantineReason.WOULD_BE_INFEASIBLE
             yield _make_order(bookie, forbidden, (starved or "") if needs_it else "", facts)
