@@ -121,7 +121,6 @@ class KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo i
       changed files. It never asks for a key's password on the terminal, as kazoo would.
     - It sees replies that are already decrypted in a TLS socket; kazoo would wait for more bytes on the wire.
     - `obstacles` holds the reasons for a missing connection; kazoo only logs them.
-    - `hang_up` ends a connection to a server that does not answer.
     """
 
     def __init__(self, name: str, tls: Tls | None, connect_seconds: float) -> None:
@@ -131,7 +130,6 @@ class KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo i
         self._tls = tls
         self._connect_seconds = connect_seconds
         self._threads: list[threading.Thread] = []
-        self._socket: socket.socket | None = None
 
     @property
     def is_alive(self) -> bool:
@@ -153,7 +151,7 @@ class KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo i
         """
         server = f"{hostname}:{address[1]}"
         try:
-            self._socket = self._connect(address, hostname)
+            connection = self._connect(address, hostname)
         except UserError as error:
             self.obstacles[server] = error
             raise OSError(errno.EINVAL, str(error)) from None
@@ -162,7 +160,7 @@ class KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo i
             raise
         # Removed when the session is established.
         self.obstacles[server] = TimeoutError("accepts the connection, but gives no session")
-        return self._socket
+        return connection
 
     def _connect(self, address: tuple[str, int], hostname: str) -> socket.socket:
         context = None if self._tls is None else self._tls.ssl_context()
@@ -182,12 +180,6 @@ class KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo i
         readable, writable, failed = super().select(reads, writes, errors, 0)
         return [*readable, *(each for each in pending if each not in readable)], writable, failed
 
-    def hang_up(self) -> None:
-        """End the connection, if there is one, from any thread."""
-        if self._socket is not None:
-            with suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-
 
 # Reads many znodes with a limited number of requests in flight.
 
@@ -203,8 +195,6 @@ class Reader:
 
     def __init__(self, client: KazooClient, request_seconds: float, left_seconds: Callable[[], float]) -> None:
         self.client = client
-        self.requests = 0
-        """Number of sent requests."""
         self._request_seconds = request_seconds
         self.left_seconds = left_seconds
 
@@ -223,7 +213,6 @@ class Reader:
             # ZooKeeper answers the requests of a connection in their order.
             if len(waiting) >= IN_FLIGHT:
                 yield self._answer(*waiting.popleft())
-            self.requests += 1
             waiting.append((path, ask(path)))
         while waiting:
             yield self._answer(*waiting.popleft())
@@ -245,7 +234,7 @@ Listener = Callable[[], None]
 
 _FIRST_RETRY_SECONDS = 0.1
 _LAST_RETRY_SECONDS = 1.0
-_CLOSE_SECONDS = 1.0  # time for the server to end the session
+_CLOSE_SECONDS = 3.0  # time for the server to end the session
 
 # Kazoo logs requests with passwords: at debug level all of them, as errors those with a malformed answer, including the
 # session's password. Readings report every failure that matters.
@@ -308,12 +297,15 @@ class ZooKeeperSession:
         return self.reader(lambda: until - time.monotonic()).client
 
     def close(self) -> None:
-        """End the session and its threads; pending requests fail. It is bounded even if the server hangs."""
+        """End the session and its threads.
+
+        If the server hangs, they end with the session's timeout, for which this does not wait.
+        """
         with self._lock:
             self._closed = True
             self._retire()
         for closing in self._closing:
-            closing.join(3 * _CLOSE_SECONDS)
+            closing.join(_CLOSE_SECONDS)
 
     def _current(self) -> _LiveClient:
         with self._lock:
@@ -371,20 +363,13 @@ class ZooKeeperSession:
         if live is None:
             return
         self._closing = [thread for thread in self._closing if thread.is_alive()]
-        closing = threading.Thread(target=_end, args=(live,), name=f"zookeeper {self.name} ends", daemon=True)
+        closing = threading.Thread(target=_end, args=(live.client,), name=f"zookeeper {self.name} ends", daemon=True)
         self._closing.append(closing)
         closing.start()
 
 
-def _end(live: _LiveClient) -> None:
-    """Stop a client in order, or by force if the server does not answer, so that none of its threads stays."""
-    timer = threading.Timer(_CLOSE_SECONDS, live.handler.hang_up)
-    timer.daemon = True
-    timer.start()
-    try:
-        with suppress(KazooException, OSError):
-            live.client.stop()
-        with suppress(Exception):  # kazoo raises a plain Exception while its thread still runs
-            live.client.close()
-    finally:
-        timer.cancel()
+def _end(client: KazooClient) -> None:
+    with suppress(KazooException, OSError):
+        client.stop()
+    with suppress(Exception):  # kazoo raises a plain Exception while its thread still runs
+        client.close()
