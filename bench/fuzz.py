@@ -30,8 +30,8 @@ from connectors.kafka.tail import Record
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.referrers import BookieHttp
 from connectors.pulsar.settings import PulsarAdmin
-from connectors.zookeeper.affinity import parse_affinity, parse_persistence
-from connectors.zookeeper.json_znodes import owner_member, parse_groups
+from connectors.zookeeper.bookies import parse_affinity, parse_groups, parse_persistence
+from connectors.zookeeper.json_znodes import owner_member
 from connectors.zookeeper.server_admin import AdminServer
 from connectors.zookeeper.session import StatusError
 from deploy.commands.check import effective_settings, settings_warnings, text_warnings

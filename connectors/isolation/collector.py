@@ -29,8 +29,15 @@ from connectors.isolation.registration import WatchedBookies, WatchedPulsarBooki
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.metadata import read_broker_groups
 from connectors.pulsar.referrers import BookieHttp
-from connectors.zookeeper.affinity import AffinityDocument, AffinityTree, broker_isolations, namespace_affinity
-from connectors.zookeeper.json_znodes import LEDGERS_ELSEWHERE, read_bookies, read_racks
+from connectors.zookeeper.bookies import (
+    LEDGERS_ELSEWHERE,
+    AffinityDocument,
+    broker_isolations,
+    namespace_affinity,
+    read_affinity,
+    read_bookies,
+    read_racks,
+)
 from connectors.zookeeper.session import ZOOKEEPER_READ_ERRORS, ZooKeeperSession
 from policies.bookie_readings import (
     BookieAffinity,
@@ -197,7 +204,6 @@ class ZooKeeperBookies(BookieSource):
         self._admin = admin
         self._ledgers = ledgers or session
         self._store = store
-        self._tree = AffinityTree()
         self._has_seen_bookies = False
         self._hint: Hint = lambda _: None
 
@@ -239,7 +245,7 @@ class ZooKeeperBookies(BookieSource):
         reader = self._session.reader(left_seconds)
         groups = None if self._admin is None else read_broker_groups(self._admin)
         store = None if self._store is None else self._store.reader(left_seconds)
-        return self._tree.read(reader, self.cluster, groups, store)
+        return read_affinity(reader, self.cluster, groups, store)
 
 
 class PulsarBookies(BookieSource):

@@ -27,7 +27,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import ZnodeStat
 
 from connectors.actuation.order_worker import ActionError, UnknownOutcomeError
-from connectors.zookeeper.json_znodes import READ_ONLY, parse_registration
+from connectors.zookeeper.bookies import READ_ONLY, parse_registration
 from connectors.zookeeper.session import ZOOKEEPER_FAILURES, ZooKeeperSession, describe_zookeeper_error
 from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.bookie_readings import BookieRegistration, RackInfo

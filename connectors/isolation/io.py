@@ -187,13 +187,10 @@ def _read_affinity(source: BookieSource) -> BookieAffinity:
     """Read the affinity for an action.
 
     Raises:
-        ActionError: it cannot be read, or not as a whole.
+        ActionError: it cannot be read.
     """
     until = time.monotonic() + source.affinity_seconds
     try:
-        reading = source.read_affinity(lambda: until - time.monotonic())
+        return source.read_affinity(lambda: until - time.monotonic())
     except source.errors.expected as error:
         raise ActionError(source.errors.detail_of(error)) from None
-    if reading.detail is not None and reading.outcome is Outcome.OK:
-        raise ActionError(reading.detail)
-    return reading

@@ -14,8 +14,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, Ty
 from connectors.collection import one_line
 from connectors.http.rest import AdminError, Names, RestClient
 from connectors.pulsar.settings import PulsarAdmin, ResponseHooks, address_problem, is_member
-from connectors.zookeeper.affinity import AffinityDocument, IsolationPolicyDocuments, PersistenceDocument
-from connectors.zookeeper.json_znodes import RackGroups, none_as_empty
+from connectors.zookeeper.bookies import (
+    ISOLATION,
+    AffinityDocument,
+    IsolationPolicyDocuments,
+    PersistenceDocument,
+    RackGroups,
+    none_as_empty,
+)
 from policies.bookie_readings import RackInfo
 from policies.observations import Outcome
 
@@ -52,9 +58,6 @@ _PERSISTENCE: TypeAdapter[PersistenceDocument | None] = TypeAdapter(PersistenceD
 _ANYTHING: TypeAdapter[object] = TypeAdapter(object)
 _CONFIGURATION: TypeAdapter[dict[str, str | None]] = TypeAdapter(dict[str, str | None])
 _OWNED = TypeAdapter(dict[str, _Owned])
-_ISOLATION_POLICIES: TypeAdapter[IsolationPolicyDocuments] = TypeAdapter(
-    Annotated[IsolationPolicyDocuments, BeforeValidator(none_as_empty)]
-)
 
 
 class AdminApi:
@@ -114,7 +117,7 @@ class AdminApi:
         """Return the namespace isolation policies by name, by Pulsar cluster."""
         clusters = self._rest.get("/admin/v2/clusters", _NAMES)
         paths = {name: join_path("/admin/v2/clusters", name, "namespaceIsolationPolicies") for name in sorted(clusters)}
-        return {name: self._unless_missing(path, _ISOLATION_POLICIES, {}) for name, path in paths.items()}
+        return {name: self._unless_missing(path, ISOLATION, {}) for name, path in paths.items()}
 
     def brokers(self, cluster: str) -> tuple[str, ...]:
         """Return the ids (`host:port`) of the registered brokers; the name of `cluster` does not matter."""

@@ -13,7 +13,7 @@ from typing import Any
 from connectors.foreign_json import build, parse
 from connectors.http.rest import REST_READ_ERRORS
 from connectors.pulsar.admin import AdminApi
-from connectors.zookeeper.affinity import split_groups
+from connectors.zookeeper.bookies import split_groups
 from policies.bookie_readings import BrokerGroups
 from policies.switching.ledgers import NO_LEDGER, LedgerKind, Reference, StayingKind
 

@@ -1,55 +1,121 @@
-"""Reads bookie affinity and namespace isolation policies from Pulsar's policies in ZooKeeper.
+"""Reads the registered bookies, their groups, and the bookie affinity of namespaces from ZooKeeper.
 
-The documents have the same form in Pulsar's admin REST API.
+Groups, affinity and namespace isolation policies are documents of the same form in Pulsar's admin REST API.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
-from connectors.collection import DETAIL_LENGTH, parse_document
+from connectors.collection import parse_document
+from connectors.zookeeper.server_admin import session_name
 from connectors.zookeeper.session import Reader, UnreadError
-from policies.bookie_readings import MAX_ENSEMBLE, BookieAffinity, BrokerGroups, BrokerIsolation, NamespaceAffinity
+from policies.bookie_readings import (
+    MAX_ENSEMBLE,
+    BookieAffinity,
+    BookieRacks,
+    BookieRegistration,
+    Bookies,
+    BrokerGroups,
+    BrokerIsolation,
+    NamespaceAffinity,
+    RackInfo,
+)
 from policies.observations import Outcome
-from policies.units import UserError, counted
+from policies.units import UserError, from_millis
+
+Hint = Callable[[Any], None]
+"""A kazoo watch: something may have changed. It must not block."""
+
+READ_ONLY = "readonly"
+"""The child of `available` that is no bookie: the folder of the read-only ones."""
+LEDGERS_ELSEWHERE = "set bookies.ledgers, or ledgers_root, to the brokers' bookkeeperMetadataServiceUri"
+_MAX_ROUNDS = 5  # a bookie that goes during the reading causes another round
+
+
+def none_as_empty(value: object) -> object:
+    """Replace the null that Pulsar writes for an empty map."""
+    return {} if value is None else value
+
+
+_Members = Annotated[dict[str, Annotated[RackInfo, BeforeValidator(none_as_empty)]], BeforeValidator(none_as_empty)]
+RackGroups = dict[str, _Members]
+"""Groups of bookies, each with its members' racks, as Pulsar writes them."""
+
+_GROUPS: TypeAdapter[dict[str, dict[str, RackInfo]]] = TypeAdapter(RackGroups)
+
+
+def read_bookies(reader: Reader, cluster: str, ledgers_root: str, hint: Hint) -> Bookies:
+    """Read the whole registration tree, and leave watches on it.
+
+    Raises:
+        UserError: the tree has no metadata of BookKeeper.
+        UnreadError: a node cannot be read.
+    """
+    available, cookies = f"{ledgers_root}/available", f"{ledgers_root}/cookies"
+    read_only = f"{available}/{READ_ONLY}"
+
+    def children(path: str) -> Any:
+        return reader.client.get_children_async(path, watch=hint)
+
+    for _ in range(_MAX_ROUNDS):
+        names = dict(reader.read_all(children, (available, read_only, cookies)))
+        if names[available] is None:
+            raise UserError(f"there is no node {reader.client.chroot}{available}: {LEDGERS_ELSEWHERE}")
+        writable = [f"{available}/{name}" for name in sorted(names[available]) if name != READ_ONLY]
+        others = [f"{read_only}/{name}" for name in sorted(names[read_only] or ())]
+        stats = dict(reader.read_all(reader.client.exists_async, [*writable, *others]))
+        if None not in stats.values():
+            break
+    return Bookies(
+        cluster=cluster,
+        outcome=Outcome.OK,
+        writable=_registrations(writable, stats),
+        read_only=_registrations(others, stats),
+        known=tuple(sorted(names[cookies] or ())),
+    )
+
+
+def _registrations(paths: list[str], stats: dict[str, Any]) -> tuple[BookieRegistration, ...]:
+    found = ((path.rpartition("/")[2], stats[path]) for path in paths)
+    return tuple(parse_registration(bookie, stat) for bookie, stat in found if stat is not None)
+
+
+def parse_registration(bookie: str, stat: Any) -> BookieRegistration:
+    """Return a bookie's registration from the stat of its node."""
+    session = session_name(stat.ephemeralOwner) if stat.ephemeralOwner else None
+    return BookieRegistration(bookie=bookie, session=session, czxid=stat.czxid, registered_at=from_millis(stat.ctime))
+
+
+def read_racks(reader: Reader, cluster: str, path: str, hint: Hint) -> BookieRacks:
+    """Read the groups of bookies, and leave a watch on their node. Raises UserError if it cannot be parsed."""
+    # `get` leaves no watch on a missing node, `exists` does.
+    watched = reader.read(lambda node: reader.client.exists_async(node, watch=hint), path)
+    answer = None if watched is None else reader.read(reader.client.get_async, path)
+    if answer is None:
+        detail = f"there is no node {reader.client.chroot}{path}"
+        return BookieRacks(cluster=cluster, outcome=Outcome.ABSENT, detail=detail)
+    try:
+        groups = parse_groups(answer[0])
+    except ValueError as error:
+        raise UserError(f"{reader.client.chroot}{path} cannot be parsed: {error}") from None
+    return BookieRacks(cluster=cluster, outcome=Outcome.OK, groups=groups)
+
+
+def parse_groups(data: bytes) -> dict[str, dict[str, RackInfo]]:
+    """Return the groups of `/bookies` with their members; raises ValueError if they cannot be parsed."""
+    return parse_document(_GROUPS, data) if data.strip() else {}
+
+
+# The affinity of namespaces, by Pulsar's policies.
 
 LOCAL_POLICIES = "/admin/local-policies"
 POLICIES = "/admin/policies"
 CLUSTERS = "/admin/clusters"
 ISOLATION_POLICIES = "namespaceIsolationPolicies"
 
-
 Value = TypeVar("Value")
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedNode(Generic[Value]):
-    """A node's value."""
-
-    children: int
-    value: Value | None
-    """If the present value cannot be parsed, the last good one or None."""
-    problem: str | None = None
-
-
-def read_parsed(
-    reader: Reader, paths: Iterable[str], parse: Callable[[bytes], Value | None], last: Mapping[str, Any]
-) -> dict[str, ParsedNode[Value]]:
-    """Return the existing nodes at these paths; raises UnreadError.
-
-    A value of the `last` reading counts where `parse` raises ValueError for the present one.
-    """
-    nodes: dict[str, ParsedNode[Value]] = {}
-    for path, answer in reader.read_all(reader.client.get_async, paths):
-        if answer is not None:
-            data, stat = answer
-            try:
-                nodes[path] = ParsedNode(stat.numChildren, parse(data))
-            except ValueError as error:
-                nodes[path] = ParsedNode(stat.numChildren, last.get(path), str(error))
-    return nodes
 
 
 def split_groups(value: object) -> Any:
@@ -68,13 +134,15 @@ def _parse_number(value: object) -> object:
     return value
 
 
+def _limit_count(value: object) -> object:
+    """Pulsar writes 0 if its brokers' default applies. No cluster has more bookies than the greatest ensemble."""
+    if isinstance(value, int):
+        return min(value, MAX_ENSEMBLE) if value > 0 else None
+    return value
+
+
 _Groups = Annotated[tuple[str, ...], BeforeValidator(split_groups)]
-# Pulsar writes 0 if its brokers' default applies.
-_Count = Annotated[
-    int | None,
-    Field(le=MAX_ENSEMBLE),
-    BeforeValidator(lambda value: None if isinstance(value, int) and value <= 0 else value),
-]
+_Count = Annotated[int | None, BeforeValidator(_limit_count)]
 _Patterns = Annotated[tuple[str, ...], BeforeValidator(lambda value: () if value is None else value)]
 
 
@@ -130,7 +198,9 @@ IsolationPolicyDocuments = dict[str, IsolationPolicyDocument]
 
 _LOCAL = TypeAdapter(_LocalPolicies)
 _POLICIES = TypeAdapter(_Policies)
-_ISOLATION: TypeAdapter[IsolationPolicyDocuments | None] = TypeAdapter(IsolationPolicyDocuments | None)
+ISOLATION: TypeAdapter[IsolationPolicyDocuments] = TypeAdapter(
+    Annotated[IsolationPolicyDocuments, BeforeValidator(none_as_empty)]
+)
 
 
 def parse_affinity(data: bytes) -> AffinityDocument | None:
@@ -144,82 +214,87 @@ def parse_persistence(data: bytes) -> PersistenceDocument | None:
     return parse_document(_POLICIES, data).persistence if data.strip() else None
 
 
-class AffinityTree:
-    """The affinity of all namespaces of a cluster; those without are omitted.
+def read_affinity(
+    reader: Reader, cluster: str, broker_groups: BrokerGroups | None = None, store: Reader | None = None
+) -> BookieAffinity:
+    """Read the affinity of all namespaces of a cluster; those without are omitted.
 
-    If a namespace's policies cannot be parsed, the last good ones count, and the reading's detail names the node.
+    If the tree of local policies does not exist, the outcome is `absent`. If brokers have groups of their own, all
+    namespaces are listed, because these groups hold for them.
+
+    Args:
+        store: reads the configuration store, if it is another ZooKeeper.
+
+    Raises:
+        UserError: a node cannot be parsed, or the namespaces' policies are not here, so their ensembles are unknown.
+        UnreadError: a node cannot be read, so no namespace can be reported.
     """
+    store = store or reader
+    tenants = reader.read(reader.client.get_children_async, LOCAL_POLICIES)
+    if tenants is None:
+        detail = f"there is no node {reader.client.chroot}{LOCAL_POLICIES}"
+        return BookieAffinity(cluster=cluster, outcome=Outcome.ABSENT, detail=detail, broker_groups=broker_groups)
+    affinities = _read_affinities(reader, [f"{LOCAL_POLICIES}/{name}" for name in tenants])
+    isolated = {path.removeprefix(f"{LOCAL_POLICIES}/"): affinity for path, affinity in affinities.items()}
+    tenants = store.read(store.client.get_children_async, POLICIES)
+    if broker_groups:
+        found = _children(store, (f"{POLICIES}/{name}" for name in tenants or ()))
+        every = (path.removeprefix(f"{POLICIES}/") for path in found)
+        unaffine = AffinityDocument()
+        isolated = {**dict.fromkeys(every, unaffine), **{n: a or unaffine for n, a in isolated.items()}}
+    paths = [f"{POLICIES}/{name}" for name, affinity in isolated.items() if affinity is not None]
+    persistences = {path: value for path, value, _ in _read_parsed(store, paths, parse_persistence)}
+    if tenants is None or (paths and not persistences):
+        missing = store.client.chroot + (paths[0] if tenants is not None else POLICIES)
+        setting = f"clusters.{cluster}.configuration_store to the brokers' configurationMetadataStoreUrl"
+        raise UserError(f"ensembles are unknown, there is no node {missing}: set {setting}")
+    namespaces = {
+        name: namespace_affinity(affinity, persistences.get(path), has_policies=path in persistences)
+        for name, affinity in sorted(isolated.items())
+        if affinity is not None
+        for path in (f"{POLICIES}/{name}",)
+    }
+    return BookieAffinity(
+        cluster=cluster,
+        outcome=Outcome.OK,
+        namespaces=namespaces,
+        broker_groups=broker_groups,
+        broker_policies=_read_broker_policies(store),
+    )
 
-    def __init__(self) -> None:
-        self._last: dict[str, Any] = {}
-        """The affinities and persistences of the last reading that succeeded, by path."""
-        self._broker_policies: dict[str, IsolationPolicyDocuments | None] = {}
 
-    def read(
-        self, reader: Reader, cluster: str, broker_groups: BrokerGroups | None = None, store: Reader | None = None
-    ) -> BookieAffinity:
-        """Read all nodes; `store` reads the configuration store, if it is another ZooKeeper.
+def _read_broker_policies(reader: Reader) -> tuple[BrokerIsolation, ...] | None:
+    """Return None if they cannot be read; they place no bookie, so the affinity is published without them."""
+    try:
+        paths = [f"{path}/{ISOLATION_POLICIES}" for path in _children(reader, [CLUSTERS])]
+        nodes = list(_read_parsed(reader, paths, lambda data: parse_document(ISOLATION, data.strip() or b"{}")))
+    except (UnreadError, UserError):
+        return None
+    policies = ((path.split("/")[-2], documents) for path, documents, _ in nodes)
+    return tuple(each for cluster, documents in sorted(policies) for each in broker_isolations(cluster, documents))
 
-        If the tree of local policies does not exist, the outcome is `absent`. If brokers have groups of their own, all
-        namespaces are listed, because these groups hold for them.
 
-        Raises:
-            UserError: the namespaces' policies are not here, so their ensembles are unknown.
-            UnreadError: a node cannot be read, so no namespace can be reported.
-        """
-        store = store or reader
-        tenants = reader.read(reader.client.get_children_async, LOCAL_POLICIES)
-        if tenants is None:
-            detail = f"there is no node {reader.client.chroot}{LOCAL_POLICIES}"
-            return BookieAffinity(cluster=cluster, outcome=Outcome.ABSENT, detail=detail, broker_groups=broker_groups)
-        affinities = self._read_affinities(reader, [f"{LOCAL_POLICIES}/{name}" for name in tenants])
-        isolated = {path.removeprefix(f"{LOCAL_POLICIES}/"): node.value for path, node in affinities.items()}
-        tenants = store.read(store.client.get_children_async, POLICIES)
-        if broker_groups:
-            found = _children(store, (f"{POLICIES}/{name}" for name in tenants or ()))
-            every = (path.removeprefix(f"{POLICIES}/") for path in found)
-            unaffine = AffinityDocument()
-            isolated = {**dict.fromkeys(every, unaffine), **{n: a or unaffine for n, a in isolated.items()}}
-        paths = [f"{POLICIES}/{name}" for name, affinity in isolated.items() if affinity is not None]
-        persistences = read_parsed(store, paths, parse_persistence, self._last)
-        if tenants is None or (paths and not persistences):
-            missing = store.client.chroot + (paths[0] if tenants is not None else POLICIES)
-            setting = f"clusters.{cluster}.configuration_store to the brokers' configurationMetadataStoreUrl"
-            raise UserError(f"ensembles are unknown, there is no node {missing}: set {setting}")
-        namespaces = {
-            name: namespace_affinity(affinity, node.value if node else None, has_policies=node is not None)
-            for name, affinity in sorted(isolated.items())
-            if affinity is not None
-            for node in (persistences.get(f"{POLICIES}/{name}"),)
-        }
-        nodes: dict[str, ParsedNode[Any]] = {**affinities, **persistences}
-        self._last = {path: node.value for path, node in nodes.items()}
-        return BookieAffinity(
-            cluster=cluster,
-            outcome=Outcome.OK,
-            detail=_problems(nodes),
-            namespaces=namespaces,
-            broker_groups=broker_groups,
-            broker_policies=self._read_broker_policies(store),
-        )
+def _read_affinities(reader: Reader, tenants: list[str]) -> dict[str, AffinityDocument | None]:
+    nodes = list(_read_parsed(reader, _children(reader, tenants), parse_affinity))
+    # Old namespaces (tenant/cluster/namespace) are one level deeper: here a node with children is their cluster.
+    clusters = [path for path, _, children in nodes if children]
+    nodes += _read_parsed(reader, _children(reader, clusters), parse_affinity)
+    return {path: affinity for path, affinity, _ in nodes}
 
-    def _read_broker_policies(self, reader: Reader) -> tuple[BrokerIsolation, ...] | None:
-        """Return None if they cannot be read; they place no bookie, so the affinity is published without them."""
-        try:
-            paths = [f"{path}/{ISOLATION_POLICIES}" for path in _children(reader, [CLUSTERS])]
-            nodes = read_parsed(
-                reader, paths, lambda data: parse_document(_ISOLATION, data.strip() or b"null"), self._broker_policies
-            )
-        except UnreadError:
-            return None
-        self._broker_policies = found = {path: node.value for path, node in sorted(nodes.items())}
-        return tuple(p for path, each in found.items() for p in broker_isolations(path.split("/")[-2], each or {}))
 
-    def _read_affinities(self, reader: Reader, tenants: list[str]) -> dict[str, ParsedNode[AffinityDocument]]:
-        nodes = read_parsed(reader, _children(reader, tenants), parse_affinity, self._last)
-        # Old namespaces (tenant/cluster/namespace) are one level deeper: here a node with children is their cluster.
-        clusters = [path for path, node in nodes.items() if node.children]
-        return nodes | read_parsed(reader, _children(reader, clusters), parse_affinity, self._last)
+def _read_parsed(
+    reader: Reader, paths: Iterable[str], parse: Callable[[bytes], Value]
+) -> Iterator[tuple[str, Value, int]]:
+    """Yield each existing node's path, parsed value and number of children.
+
+    Raises UserError for a node that cannot be parsed, or UnreadError.
+    """
+    for path, answer in reader.read_all(reader.client.get_async, paths):
+        if answer is not None:
+            try:
+                yield path, parse(answer[0]), answer[1].numChildren
+            except ValueError as error:
+                raise UserError(f"{reader.client.chroot}{path} cannot be parsed: {error}") from None
 
 
 def broker_isolations(pulsar_cluster: str, policies: IsolationPolicyDocuments) -> Iterator[BrokerIsolation]:
@@ -242,9 +317,3 @@ def namespace_affinity(
     """Return a namespace's part of the reading; without its policies, its ensemble is not known."""
     parts = affinity.model_dump() | (persistence or PersistenceDocument()).model_dump()
     return NamespaceAffinity(**parts, has_policies=has_policies)
-
-
-def _problems(nodes: Mapping[str, ParsedNode[Any]]) -> str | None:
-    problems = sorted(f"{path}: {node.problem}" for path, node in nodes.items() if node.problem is not None)
-    what = f"{counted(len(problems), 'node')} cannot be parsed, the last good values stand: {'; '.join(problems)}"
-    return what[:DETAIL_LENGTH] if problems else None

@@ -302,14 +302,6 @@ def test_stopping_does_not_wait_for_a_frozen_server(own_server: ZooKeeper, own_w
     own_server.thaw()
 
 
-def test_closing_does_not_wait_for_a_frozen_server(own_server: ZooKeeper) -> None:
-    watch = Watch(own_server.servers, session_timeout="20s")
-    watch.poll()
-    with own_server.frozen():
-        watch.session.close()
-        assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("zookeeper c1")]
-
-
 def test_the_loss_of_its_own_session_is_survived(zookeeper: ZooKeeper, watch: Watch, tree: Tree) -> None:
     with watch.running():
         eventually("a first reading", lambda: watch.last(BookieRacks))
@@ -470,23 +462,12 @@ def test_which_brokers_serve_which_namespaces_is_read_beside_them(watch: Watch, 
     assert (read.primary, read.secondary, read.min_available) == (("broker-1.*",), (), 2)
 
 
-def test_one_namespace_that_cannot_be_parsed_spoils_no_other_and_keeps_its_last_good_value(
-    watch: Watch, tree: Tree
-) -> None:
-    tree.put("/admin/local-policies/t/bad", affinity("a"))
-    tree.put("/admin/local-policies/t/good", affinity("a"))
-    watch.poll_affinity()
+def test_a_namespace_that_cannot_be_parsed_fails_the_whole_reading_and_is_named(watch: Watch, tree: Tree) -> None:
     tree.put("/admin/local-policies/t/bad", b"{nonsense")
     tree.put("/admin/local-policies/t/good", affinity("b"))
-    for _ in range(2):
-        reading = watch.poll_affinity()
-        assert reading.outcome is Outcome.OK
-        assert {name: each.primary for name, each in reading.namespaces.items()} == {"t/bad": ("a",), "t/good": ("b",)}
-        assert (reading.detail or "").startswith("1 node cannot be parsed, the last good values stand: ")
-        assert "/admin/local-policies/t/bad" in (reading.detail or "")
-    tree.put("/admin/local-policies/t/bad", affinity("c"))
     reading = watch.poll_affinity()
-    assert (reading.detail, reading.namespaces["t/bad"].primary) == (None, ("c",))
+    assert (reading.outcome, reading.namespaces) == (Outcome.ERROR, {})
+    assert f"{tree.client.chroot}/admin/local-policies/t/bad cannot be parsed: " in (reading.detail or "")
 
 
 def test_a_hidden_namespace_makes_the_reading_unauthorized_rather_than_incomplete(watch: Watch, tree: Tree) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from connectors.http.rest import AdminError
 from connectors.pulsar.admin import AdminApi
-from connectors.zookeeper.affinity import AffinityDocument, PersistenceDocument
+from connectors.zookeeper.bookies import AffinityDocument, PersistenceDocument
 from policies.bookie_readings import RackInfo
 from policies.observations import Outcome
 from tests.cases import for_each

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from connectors.zookeeper.affinity import parse_affinity, parse_persistence
-from connectors.zookeeper.json_znodes import parse_groups
+from connectors.zookeeper.bookies import parse_affinity, parse_groups, parse_persistence
 from policies.bookie_readings import RackInfo
 from tests.cases import for_each
 
@@ -77,6 +76,7 @@ PERSISTENCES: dict[str, tuple[bytes, tuple[int | None, ...] | None]] = {
         b'{"persistence":{"bookkeeperEnsemble":3,"bookkeeperWriteQuorum":2,"bookkeeperAckQuorum":1,"x":0.0}}',
         (3, 2, 1),
     ),
+    "more than any cluster has": (b'{"persistence":{"bookkeeperEnsemble":1000000}}', (10_000, None, None)),
     "the broker's": (
         b'{"persistence":{"bookkeeperEnsemble":0,"bookkeeperWriteQuorum":0,"bookkeeperAckQuorum":-1}}',
         (None, None, None),
@@ -97,7 +97,7 @@ def test_what_is_no_affinity_is_refused(data: bytes) -> None:
         parse_affinity(data)
 
 
-@pytest.mark.parametrize("count", [10_001, 10**30, '"3x"', 2.5])
+@pytest.mark.parametrize("count", ['"3x"', 2.5])
 def test_a_count_that_is_none_is_refused(count: object) -> None:
     with pytest.raises(ValueError, match=r"persistence\.bookkeeperEnsemble: "):
         parse_persistence(f'{{"persistence":{{"bookkeeperEnsemble":{count}}}}}'.encode())
