@@ -27,8 +27,7 @@ from connectors.exporter.loop_view import LoopView
 from connectors.http.rest import AdminError
 from connectors.isolation.groups import parse_racks
 from connectors.kafka.tail import Record
-from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.referrers import BookieHttp
+from connectors.pulsar.admin import AdminApi, BookieHttp
 from connectors.pulsar.settings import PulsarAdmin
 from connectors.zookeeper.bookies import parse_affinity, parse_groups, parse_persistence
 from connectors.zookeeper.json_znodes import owner_member

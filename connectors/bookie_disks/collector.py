@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from connectors.bookie_disks.registration import WatchedBookieDisks
 from connectors.collection import Collector, PollMetrics, first_problem, one_line
 from connectors.http.rest import REST_READ_ERRORS, AdminError
-from connectors.pulsar.referrers import BookieHttp
+from connectors.pulsar.admin import BookieHttp
 from connectors.pulsar.settings import PulsarAdmin
 from policies.bookie_disks.readings import BookieDir, BookieDisks, BookieThresholds, normalize_path
 from policies.bookie_readings import MAX_BOOKIES

@@ -22,7 +22,7 @@ from connectors.collection import PollMetrics, Probe, ProbeResult
 from connectors.component import Component
 from connectors.http.rest import REST_READ_ERRORS
 from connectors.policy_io import ActuatorContext, CollectorContext, ProbeContext
-from connectors.pulsar.probes import superuser_probe
+from connectors.pulsar.admin import superuser_probe
 from connectors.registration import ClusterSources
 from policies.bookie_disks import BookieDisks, BookieDisksSettings, BookieThrottle
 from policies.bookie_disks.readings import PublishApplication, PublishState

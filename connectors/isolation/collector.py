@@ -26,9 +26,7 @@ from connectors.isolation.groups import (
     parse_host,
 )
 from connectors.isolation.registration import WatchedBookies, WatchedPulsarBookies
-from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.metadata import read_broker_groups
-from connectors.pulsar.referrers import BookieHttp
+from connectors.pulsar.admin import AdminApi, BookieHttp
 from connectors.zookeeper.bookies import (
     LEDGERS_ELSEWHERE,
     AffinityDocument,
@@ -37,6 +35,7 @@ from connectors.zookeeper.bookies import (
     read_affinity,
     read_bookies,
     read_racks,
+    split_groups,
 )
 from connectors.zookeeper.session import ZOOKEEPER_READ_ERRORS, ZooKeeperSession
 from policies.bookie_readings import (
@@ -44,6 +43,7 @@ from policies.bookie_readings import (
     BookieRacks,
     BookieRegistration,
     Bookies,
+    BrokerGroups,
     BrokerIsolation,
     NamespaceAffinity,
 )
@@ -373,3 +373,18 @@ class PulsarBookies(BookieSource):
         if left_seconds() <= 0:
             message = f"not all namespaces answered within the affinity_interval, {self.affinity_seconds:g} s"
             raise AdminError(Outcome.TIMEOUT, message)
+
+
+def read_broker_groups(admin: AdminApi) -> BrokerGroups | None:
+    """Return the groups for namespaces without affinity, by one broker; None if they cannot be read."""
+    try:
+        return parse_broker_groups(admin.runtime_configuration())
+    except REST_READ_ERRORS.expected:
+        return None
+
+
+def parse_broker_groups(configuration: Mapping[str, str | None]) -> BrokerGroups:
+    """Return the groups for namespaces without affinity, by a broker's settings."""
+    names = ("bookkeeperClientIsolationGroups", "bookkeeperClientSecondaryIsolationGroups")
+    primary, secondary = (split_groups(configuration.get(name)) for name in names)
+    return BrokerGroups(primary=primary, secondary=secondary)

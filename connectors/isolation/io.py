@@ -10,13 +10,17 @@ from connectors.actuation.order_worker import ActionError
 from connectors.collection import Probe, ProbeResult
 from connectors.component import Component
 from connectors.http.rest import REST_READ_ERRORS
-from connectors.isolation.collector import BookieCollector, BookieSource, PulsarBookies, ZooKeeperBookies
+from connectors.isolation.collector import (
+    BookieCollector,
+    BookieSource,
+    PulsarBookies,
+    ZooKeeperBookies,
+    parse_broker_groups,
+)
 from connectors.isolation.quarantine import QuarantineMetrics, QuarantineWorker
 from connectors.isolation.registration import WATCHED, WatchedBookies, WatchedPulsarBookies
 from connectors.policy_io import ActuatorContext, Clients, CollectorContext, ProbeContext
-from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.metadata import parse_broker_groups
-from connectors.pulsar.probes import failed_probe, superuser_line, superuser_probe
+from connectors.pulsar.admin import AdminApi, failed_probe, superuser_line, superuser_probe
 from connectors.registration import ClusterSources
 from connectors.zookeeper.probes import acl_line, write_probes
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies

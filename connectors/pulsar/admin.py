@@ -1,19 +1,21 @@
-"""A thin typed client of Pulsar's admin REST API.
+"""Thin typed clients of Pulsar's admin REST API and of a bookie's HTTP endpoint, and the doctor's checks of our rights.
 
 Its behaviour was recorded from a real Pulsar 4.2.4. Every method raises as `RestClient.get` does. A namespace or tenant
 that was just deleted is no error; its result is None or empty.
 """
 
+import base64
 from functools import partial
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, TypeAdapter
 
-from connectors.collection import one_line
-from connectors.http.rest import AdminError, Names, RestClient
-from connectors.pulsar.settings import PulsarAdmin, ResponseHooks, address_problem, is_member
+from connectors.collection import Probe, ProbeResult, one_line
+from connectors.foreign_json import read_json
+from connectors.http.rest import REST_READ_ERRORS, AdminError, Names, RestClient
+from connectors.pulsar.settings import PulsarAdmin, ResponseHooks, address_problem, is_member, plain_client
 from connectors.zookeeper.bookies import (
     ISOLATION,
     AffinityDocument,
@@ -24,6 +26,7 @@ from connectors.zookeeper.bookies import (
 )
 from policies.bookie_readings import RackInfo
 from policies.observations import Outcome
+from policies.units import UserError, counted
 
 CONCURRENCY = 16
 """Number of brokers asked in parallel."""
@@ -180,3 +183,86 @@ def join_path(root: str, *names: str) -> str:
         if name in ("", ".", ".."):  # URLs are normalised, so quoting does not help
             raise AdminError(Outcome.ERROR, f"{root}: no request can name '{name}'")
     return "/".join((root, *(quote(name, safe=":") for name in names)))
+
+
+# The HTTP endpoint of a bookie (`httpServerEnabled=true`), which lists registered bookies; Pulsar's REST API does
+# not.
+#
+# Recorded from a real bookie 4.17.3: the answers are `{"<bookie>": "<host or null>"}` and take 2 ms. A killed bookie
+# disappears from them when its session expires.
+
+_LISTED = TypeAdapter(dict[str, str | None])
+
+
+class BookieHttp:
+    """A bookie's HTTP endpoint; it never receives the token, which is for Pulsar.
+
+    `settings` are those of the admin REST API; only certificates and timeout are used.
+    """
+
+    def __init__(self, url: str, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None) -> None:
+        self._rest = RestClient(lambda: plain_client(url, settings, transport), settings.timeout_seconds)
+
+    def listed(self, kind: str, **params: str) -> dict[str, str | None]:
+        """Return the bookies that are registered as writable (`rw`) or read-only (`ro`), sorted, with their hosts.
+
+        Raises as `RestClient.get` does.
+        """
+        found = self._rest.get("/api/v1/bookie/list_bookies", _LISTED, {"type": kind, **params})
+        return dict(sorted(found.items()))
+
+    def close(self) -> None:
+        """Close all connections; the next request opens new ones."""
+        self._rest.close()
+
+
+# Checks for the doctor whether the admin REST API grants us the rights that the settings need.
+
+
+def superuser_probe(system: str, admin: AdminApi, what_for: str) -> Probe:
+    """Make the check whether we are a superuser: only superusers may read the groups of bookies, or `what_for`."""
+
+    def ask() -> ProbeResult:
+        try:
+            groups = admin.racks()
+        except REST_READ_ERRORS.expected as error:
+            return failed_probe(admin.settings, error, what_for)
+        return ProbeResult(Outcome.OK, f"{counted(len(groups), 'group')}; {_principal(admin.settings)} is a superuser")
+
+    return Probe(system, f"admin REST, to {what_for}", ask)
+
+
+def failed_probe(settings: PulsarAdmin, error: BaseException, what_for: str) -> ProbeResult:
+    """Return the result for a failed request."""
+    outcome = REST_READ_ERRORS.outcome_of(error)
+    remedies = (superuser_line(settings, what_for),) if outcome is Outcome.UNAUTHORIZED else ()
+    return ProbeResult(outcome, REST_READ_ERRORS.detail_of(error), remedies)
+
+
+def superuser_line(settings: PulsarAdmin, what_for: str) -> str:
+    """Return the setting that gives us superuser rights."""
+    if not settings.sends_token:
+        return f"clusters.NAME.pulsar.token_file: the brokers want a token; one of a superuser may {what_for}"
+    role = _principal(settings)
+    return f"broker.conf: superUserRoles=…,{role} (and restart the brokers): only superusers may {what_for}"
+
+
+def _principal(settings: PulsarAdmin) -> str:
+    try:
+        role = role_of(settings.bearer_token())
+    except UserError:
+        role = None
+    return role or ("the token's role" if settings.sends_token else "anybody")
+
+
+def role_of(token: str | None) -> str | None:
+    """Return the role (`sub`) of a JSON web token, without a check of its signature; None for other tokens."""
+    parts = (token or "").split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        claims = read_json(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)), Any)
+    except ValueError:
+        return None
+    role = claims.get("sub") if isinstance(claims, dict) else None
+    return role if isinstance(role, str) and role.isprintable() else None

@@ -11,10 +11,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-import httpx
-from pydantic import TypeAdapter
-
-from connectors.http.rest import RestClient
 from connectors.pulsar.metadata import (
     MANAGED_LEDGERS,
     SCHEMAS,
@@ -26,7 +22,6 @@ from connectors.pulsar.metadata import (
     parse_segment,
     parse_topic,
 )
-from connectors.pulsar.settings import PulsarAdmin, plain_client
 from connectors.zookeeper.session import Reader
 from policies.switching.ledgers import ANY_CLUSTER, NO_LEDGER, Reference, StayingKind, StayingLedgers
 
@@ -215,34 +210,3 @@ def _is_domain(path: str) -> bool:
 def _content(answer: Any) -> tuple[bytes, int]:
     """Return a node's value and its number of children."""
     return (b"", 0) if answer is None else (answer[0] or b"", answer[1].numChildren)
-
-
-# The HTTP endpoint of a bookie (`httpServerEnabled=true`), which lists registered bookies; Pulsar's REST API does
-# not.
-#
-# Recorded from a real bookie 4.17.3: the answers are `{"<bookie>": "<host or null>"}` and take 2 ms. A killed bookie
-# disappears from them when its session expires.
-
-_LISTED = TypeAdapter(dict[str, str | None])
-
-
-class BookieHttp:
-    """A bookie's HTTP endpoint; it never receives the token, which is for Pulsar.
-
-    `settings` are those of the admin REST API; only certificates and timeout are used.
-    """
-
-    def __init__(self, url: str, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None) -> None:
-        self._rest = RestClient(lambda: plain_client(url, settings, transport), settings.timeout_seconds)
-
-    def listed(self, kind: str, **params: str) -> dict[str, str | None]:
-        """Return the bookies that are registered as writable (`rw`) or read-only (`ro`), sorted, with their hosts.
-
-        Raises as `RestClient.get` does.
-        """
-        found = self._rest.get("/api/v1/bookie/list_bookies", _LISTED, {"type": kind, **params})
-        return dict(sorted(found.items()))
-
-    def close(self) -> None:
-        """Close all connections; the next request opens new ones."""
-        self._rest.close()

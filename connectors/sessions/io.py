@@ -7,8 +7,7 @@ from connectors.collection import Probe, ProbeResult
 from connectors.component import Component
 from connectors.http.rest import REST_READ_ERRORS
 from connectors.policy_io import ActuatorContext, CollectorContext, ProbeContext
-from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.probes import failed_probe, superuser_line, superuser_probe
+from connectors.pulsar.admin import AdminApi, failed_probe, superuser_line, superuser_probe
 from connectors.registration import ClusterSources
 from connectors.sessions import health, ownership, zookeeper_sessions
 from connectors.sessions.registration import POLLED, UnloadSettings, WatchedHealth, WatchedOwnership, WatchedSessions

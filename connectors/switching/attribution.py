@@ -7,7 +7,7 @@ from typing import Any
 
 from kazoo.exceptions import BadVersionError, NoAuthError, NoNodeError
 
-from connectors.pulsar.topics import ValuePart, difference, references_in, set_attribution
+from connectors.pulsar.metadata import ValuePart, difference, references_in, set_attribution
 from connectors.zookeeper.json_znodes import JsonZnodes, Node, ZnodeError
 from connectors.zookeeper.session import ZOOKEEPER_FAILURES, ZooKeeperSession, describe_zookeeper_error
 from policies.switching.ledgers import LedgerKind, Reference, with_ledger

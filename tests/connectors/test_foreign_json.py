@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from connectors.foreign_json import UnreadableJsonError, build, parse, read_json
-from connectors.pulsar.probes import role_of
+from connectors.pulsar.admin import role_of
 from connectors.zookeeper.json_znodes import DamagedZnodeError, JsonZnodes
 from connectors.zookeeper.server_admin import AdminServer
 from connectors.zookeeper.session import StatusError

@@ -12,9 +12,8 @@ from kazoo.security import make_acl
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError, get_return_value
 
-from connectors.pulsar.metadata import CLUSTER_PROPERTY, decompress
+from connectors.pulsar.metadata import CLUSTER_PROPERTY, ValuePart, decompress, difference, set_attribution
 from connectors.pulsar.referrers import read_references
-from connectors.pulsar.topics import ValuePart, difference, set_attribution
 from connectors.switching.attribution import Attribution, Move, ReferenceZnodes
 from connectors.zookeeper.json_znodes import ZnodeError
 from connectors.zookeeper.session import ZooKeeperSession

@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.pulsar.metadata import CLUSTER_PROPERTY, decompress, parse_cursor, parse_locator
-from connectors.pulsar.topics import ValuePart, difference, set_attribution
+from connectors.pulsar.metadata import (
+    CLUSTER_PROPERTY,
+    ValuePart,
+    decompress,
+    difference,
+    parse_cursor,
+    parse_locator,
+    set_attribution,
+)
 from policies.switching.ledgers import LedgerKind
 from tests.cases import for_each
 from tests.connectors.pulsar.test_metadata import CAPTURED, LEDGERS, cursor_path

@@ -8,8 +8,7 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.referrers import BookieHttp
+from connectors.pulsar.admin import AdminApi, BookieHttp
 from connectors.pulsar.settings import PulsarAdmin, address_problem, is_member
 from policies.units import UserError
 from tests.cases import for_each

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from connectors.pulsar.metadata import parse_locator
-from connectors.pulsar.topics import ValuePart
+from connectors.pulsar.metadata import ValuePart, parse_locator
 from connectors.switching.attribution import Attribution, Move, ReferenceZnodes
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.switching.ledgers import LedgerKind

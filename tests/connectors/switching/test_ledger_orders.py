@@ -11,7 +11,7 @@ from connectors.bookkeeper.cluster import FoundLedgers
 from connectors.bookkeeper.copier import CopyResult, NotPossibleError, NotRecordedError, SourceUnreadableError
 from connectors.bookkeeper.copy_journal import CopiedLedger, CopyRecord, OtherSourceError
 from connectors.bookkeeper.gateway import JavaError, JvmDiedError
-from connectors.pulsar.topics import ValuePart
+from connectors.pulsar.metadata import ValuePart
 from connectors.redaction import remember_secret
 from connectors.switching.attribution import Attribution, Move
 from connectors.switching.ledger_orders import LedgerOrders

@@ -21,7 +21,7 @@ from connectors.http.access import HttpAccess
 from connectors.kafka.admin import cluster_acl, principal_of
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topics import GROUP, acl_command, missing_rights, rights
-from connectors.pulsar.probes import role_of
+from connectors.pulsar.admin import role_of
 from deploy.commands.root import app
 from deploy.doctor import Result, Verdict, ask_all, doctor_view, machine_probes, remedies
 from deploy.settings.application import Settings
