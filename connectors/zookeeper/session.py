@@ -195,6 +195,8 @@ class Reader:
 
     def __init__(self, client: KazooClient, request_seconds: float, left_seconds: Callable[[], float]) -> None:
         self.client = client
+        self.requests = 0
+        """Number of sent requests."""
         self._request_seconds = request_seconds
         self.left_seconds = left_seconds
 
@@ -213,6 +215,7 @@ class Reader:
             # ZooKeeper answers the requests of a connection in their order.
             if len(waiting) >= IN_FLIGHT:
                 yield self._answer(*waiting.popleft())
+            self.requests += 1
             waiting.append((path, ask(path)))
         while waiting:
             yield self._answer(*waiting.popleft())
