@@ -102,7 +102,7 @@ class Publisher(AbstractContextManager["Publisher"]):
         Only the metrics and the log show whether it arrived. A caller has no better remedy than its next reading.
         """
         with self._lock:
-            if self._producer is None or self._closed.is_set():
+            if self._producer is None:
                 self._count(KafkaError(KafkaError._STATE), topic)
                 return
             try:
@@ -123,14 +123,12 @@ class Publisher(AbstractContextManager["Publisher"]):
 
     def close(self, timeout_seconds: float = DELIVERY_TIMEOUT_SECONDS) -> None:
         """Flush and stop; records that still wait after the timeout are counted as unpublished."""
-        if self._closed.is_set():
-            return
-        self.flush(timeout_seconds)
-        self._closed.set()
-        self._server.join()
         with self._lock:  # the threads and connections of a producer end with the last reference to it
             producer, self._producer = self._producer, None
         if producer is not None:
+            producer.flush(timeout_seconds)
+            self._closed.set()
+            self._server.join()
             producer.purge()
             producer.flush(1.0)
 
