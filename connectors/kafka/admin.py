@@ -288,7 +288,7 @@ def loop_probes(connection: KafkaConnection, topics: TopicSettings, components: 
 def principal_of(connection: KafkaConnection) -> str:
     """Return the client's principal for Kafka's ACLs, as far as the settings name it."""
     if connection.security_protocol.startswith("SASL"):
-        login = connection.login()
+        login = connection.sasl
         return f"User:{(login and (login.username or login.client_id)) or 'the name of its login'}"
     is_by_certificate = connection.tls is not None and connection.tls.cert_file is not None
     return "User:the name in its certificate" if is_by_certificate else "User:ANONYMOUS"

@@ -38,9 +38,6 @@ class SaslMechanism(StrEnum):
     OAUTHBEARER = "OAUTHBEARER"
 
 
-_BY_PASSWORD = (SaslMechanism.PLAIN, SaslMechanism.SCRAM_SHA_256, SaslMechanism.SCRAM_SHA_512)
-
-
 class Sasl(RedactedBlock):
     """The client's identity: a user with a password, or an OAuth 2 client with its secret."""
 
@@ -133,19 +130,10 @@ class KafkaConnection(RedactedBlock):
         """Return the bootstrap servers as a list."""
         return [server.strip() for server in self.bootstrap_servers.split(",")]
 
-    def login(self) -> Sasl | None:
-        """Return the client's identity, of the block `sasl` or of the properties for a user with a password."""
-        given = client_properties.reveal(self.properties)
-        mechanism, user, password = (given.get(f"sasl.{name}") for name in ("mechanism", "username", "password"))
-        if self.sasl is not None or not (user and password) or mechanism not in _BY_PASSWORD:
-            return self.sasl
-        return Sasl.model_construct(mechanism=SaslMechanism(mechanism), username=user, password=SecretStr(password))
-
     @property
     def username(self) -> str | None:
         """The user's name at Kafka; None without a login, or with one whose name the settings do not have."""
-        login = self.login()
-        return None if login is None else login.username
+        return None if self.sasl is None else self.sasl.username
 
     @property
     def security_protocol(self) -> str:
@@ -158,8 +146,8 @@ class KafkaConnection(RedactedBlock):
     @property
     def needs_java_login(self) -> bool:
         """Whether the Java client needs a login of its own, because none follows from these settings."""
-        login = self.login()
-        return self.security_protocol.startswith("SASL") and (login is None or login.token_provider is not None)
+        has_login = self.sasl is not None and self.sasl.token_provider is None
+        return self.security_protocol.startswith("SASL") and not has_login
 
     @property
     def encryption(self) -> Tls | None:
@@ -179,7 +167,7 @@ class KafkaConnection(RedactedBlock):
                     "ssl.key.password": tls.password(),
                 }
             )
-        if (sasl := self.login()) is not None:
+        if (sasl := self.sasl) is not None:
             options["sasl.mechanism"] = sasl.mechanism.value
             if sasl.is_oauth:  # not librdkafka's own method: both Python clients get their tokens in one way
                 options["oauth_cb"] = self._tokens(sasl)
@@ -189,7 +177,7 @@ class KafkaConnection(RedactedBlock):
 
     def for_kafka_python(self) -> dict[str, Any]:
         """Return keyword arguments for the clients of kafka-python."""
-        tls, sasl, login = self.encryption, self.login(), dict[str, Any]()
+        tls, sasl, login = self.encryption, self.sasl, dict[str, Any]()
         if sasl is not None:
             login["sasl_mechanism"] = sasl.mechanism.value
             if sasl.is_oauth:
@@ -222,8 +210,7 @@ class KafkaConnection(RedactedBlock):
         return TokenSource(partial(fetch_by_credentials, *client))
 
     def _sasl_for_java(self) -> dict[str, str]:
-        sasl = self.login()
-        if sasl is None:
+        if (sasl := self.sasl) is None:
             return {}
         options = {"sasl.mechanism": sasl.mechanism.value}
         if not sasl.is_oauth:

@@ -45,6 +45,7 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "ssl.endpoint.identification.algorithm": "set tls.verify_hostname, for all clients",
         "enable.ssl.certificate.verification": "name the authority in tls.ca_file: no client trusts everybody",
         "sasl.mechanisms": "write sasl.mechanism",
+        **dict.fromkeys(("sasl.username", "sasl.password"), "set the block sasl, for all clients"),
         "log_level": "set log.level",
     }
 )
@@ -59,10 +60,11 @@ _KAFKA_PYTHON = {
 }
 """The properties that kafka-python has, with their defaults, without those that Headgate sets."""
 
-_OTHER_IN_JAVA = frozenset(
-    {"sasl.username", "sasl.password", "sasl.oauthbearer.config", "sasl.kerberos.kinit.cmd", "ssl.cipher.suites"}
-)
-"""They mean something else in Java, or are secrets that it has no use for."""
+_OF_THE_BLOCK = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+"""The mechanisms of the block `sasl`."""
+
+_OTHER_IN_JAVA = frozenset({"sasl.oauthbearer.config", "sasl.kerberos.kinit.cmd", "ssl.cipher.suites"})
+"""They mean something else in Java."""
 
 
 def mistakes(
@@ -89,10 +91,8 @@ def _each_mistake(properties: Mapping[str, SecretStr], *, has_tls: bool, has_sas
             yield name, remedy
         elif name == "security.protocol" and (has_tls or has_sasl):
             yield name, "follows from tls and sasl beside `properties`: leave it out"
-        elif name in ("sasl.mechanism", "sasl.username", "sasl.password") and has_sasl:
-            yield name, "the block sasl sets it, too: leave one of both out"
-        elif (name, value) == ("sasl.mechanism", "OAUTHBEARER"):
-            yield name, "set the block sasl with token_endpoint or token_provider: all clients need tokens"
+        elif name == "sasl.mechanism" and (has_sasl or value in _OF_THE_BLOCK):
+            yield name, "belongs to the block sasl, which reaches all clients: set it there"
         elif (refusal := _python_refusal(name, value) if "_" in name else _refusal(alone)) is not None:
             yield name, refusal
 

@@ -189,10 +189,10 @@ def _clear_password_warnings(settings: Settings) -> Iterator[SettingsWarning]:
     named: dict[tuple[str, ...], KafkaConnection | None] = {("kafka",): settings.kafka}
     named |= {("clusters", name, "kafka"): each.kafka for name, each in settings.clusters.items()}
     for place, kafka in named.items():
-        sasl = None if kafka is None or kafka.encryption is not None else kafka.login()
-        if kafka is not None and sasl is not None and sasl.mechanism is SaslMechanism.PLAIN:
-            block = "properties" if kafka.sasl is None else "sasl"
-            yield SettingsWarning((*place, block), "sends the password unencrypted: set tls: {}, or use SCRAM-SHA-512")
+        if kafka is None or kafka.sasl is None or kafka.encryption is not None:
+            continue
+        if kafka.sasl.mechanism is SaslMechanism.PLAIN:
+            yield SettingsWarning((*place, "sasl"), "sends the password unencrypted: set tls: {}, or use SCRAM-SHA-512")
 
 
 def _variable_hint(here: tuple[str, ...]) -> str:

@@ -90,11 +90,10 @@ class Secured:
             "sasl": {"mechanism": mechanism, "username": username, **(fields or {"password": PASSWORD})},
         }
 
-    def by_properties(self, username: str = "alice", password: str = PASSWORD) -> dict[str, Any]:
-        user = {"sasl.mechanism": "PLAIN", "sasl.username": username, "sasl.password": password}
+    def in_the_clear(self, username: str = "alice", password: str = PASSWORD) -> dict[str, Any]:
         return {
             "bootstrap_servers": f"{LOOPBACK}:{self.clear_port}",
-            "properties": {"security.protocol": "SASL_PLAINTEXT", **user},
+            "sasl": {"mechanism": "PLAIN", "username": username, "password": password},
         }
 
     def by_tokens(self, username: str = "alice") -> dict[str, Any]:
@@ -212,7 +211,7 @@ CONNECTIONS: dict[str, Callable[[Secured], dict[str, Any]]] = {
     "PLAIN": lambda broker: broker.sasl(),
     "SCRAM": lambda broker: broker.sasl("scarlet", "SCRAM-SHA-256"),
     "client certificate": lambda broker: broker.mutual_tls(),
-    "properties": lambda broker: broker.by_properties(),
+    "PLAIN without TLS": lambda broker: broker.in_the_clear(),
     "tokens": lambda broker: broker.by_tokens(),
 }
 JAVA = {"tokens": {"sasl.jaas.config": token_login("alice")}}
@@ -428,7 +427,7 @@ def canary_settings(broker: Secured, zookeeper: ZooKeeper, echo: str, folder: Pa
                 "health": {"members": [echo.removeprefix("http://")], "poll_interval": "1s"},
                 "unload": {},
             },
-            "c2": {"kafka": plain(broker.by_properties(CANARY, CANARIES["refused"]))},
+            "c2": {"kafka": plain(broker.in_the_clear(CANARY, CANARIES["refused"]))},
             "c3": {"kafka": plain(broker.mutual_tls())},
         },
     )

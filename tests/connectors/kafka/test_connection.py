@@ -64,6 +64,9 @@ PYTHON_LOGIN = {"sasl_plain_username": "u", "sasl_plain_password": SECRET}
 JAVA_LOGIN = f'username="u" password="{SECRET}"'
 ENDPOINT = {"sasl.oauthbearer.token.endpoint.url": "https://id.example.org/token"}
 
+TUNED = {"client.dns.lookup": "use_all_dns_ips", "connections.max.idle.ms": 70_000, "socket.nagle.disable": True}
+TUNED_TEXT = {**TUNED, "connections.max.idle.ms": "70000", "socket.nagle.disable": "true"}
+
 MAPPINGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "tls without host names": (
         {"tls": {"ca_file": "cert.pem", "verify_hostname": False}},
@@ -114,22 +117,7 @@ MAPPINGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[s
             ),
         },
     ),
-}  # fmt: skip
-
-
-USER = {"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": SECRET}
-KERBEROS = {"sasl.mechanism": "GSSAPI", "sasl.kerberos.service.name": "broker", "sasl.kerberos.kinit.cmd": "kinit -R"}
-TUNED = {"client.dns.lookup": "use_all_dns_ips", "connections.max.idle.ms": 70_000, "socket.nagle.disable": True}
-TUNED_TEXT = {**TUNED, "connections.max.idle.ms": "70000", "socket.nagle.disable": "true"}
-
-PASSED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]] = {
-    "a user by properties": (
-        {"properties": {"security.protocol": "sasl_plaintext", **USER}},
-        {"security.protocol": "SASL_PLAINTEXT", **USER},
-        MAPPINGS["plain"][2],
-        MAPPINGS["plain"][3],
-    ),
-    "names that a client does not have, and numbers": (
+    "properties that a client does not have, and numbers": (
         {"properties": {**TUNED, "request_timeout_ms": "5000", "connections_max_idle_ms": "60000"}},
         {"security.protocol": "PLAINTEXT", **TUNED_TEXT},
         {
@@ -141,12 +129,12 @@ PASSED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str
 }  # fmt: skip
 
 
-CASES = MAPPINGS | PASSED
+KERBEROS = {"sasl.mechanism": "GSSAPI", "sasl.kerberos.service.name": "broker", "sasl.kerberos.kinit.cmd": "kinit -R"}
 
 
 def test_kerberos_reaches_all_clients_where_librdkafka_is_built_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.kafka.properties._refusal", lambda _: None)  # the wheel has no libsasl2
-    given = connection(properties={"security.protocol": "SASL_PLAINTEXT", **KERBEROS})
+    given = connection(properties={"security.protocol": "sasl_plaintext", **KERBEROS})
     assert given.for_confluent() == {"bootstrap.servers": BOTH, "security.protocol": "SASL_PLAINTEXT", **KERBEROS}
     assert given.for_kafka_python() == {
         "bootstrap_servers": BOTH.split(","), "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI",
@@ -210,10 +198,10 @@ def with_paths(value: Any, files: dict[str, str]) -> Any:
     return files.get(value, value) if isinstance(value, str) else value
 
 
-@for_each("case", CASES)
+@for_each("case", MAPPINGS)
 def test_each_client_gets_the_same_meaning_in_its_own_words(case: str, files: dict[str, str]) -> None:
     """Blocks, and properties as far as a client has them."""
-    blocks, confluent, kafka_python, spark = (with_paths(part, files) for part in CASES[case])
+    blocks, confluent, kafka_python, spark = (with_paths(part, files) for part in MAPPINGS[case])
     given = connection(**blocks)
     of_confluent = given.for_confluent()
     assert (of_confluent.pop("oauth_cb", None) is not None) == (case == "oauth")
@@ -285,7 +273,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str, str]] = {
         {"properties": {"ssl.ca.location": "x"}}, "properties.ssl.ca.location", "tls.ca_file",
     ),
     "a property beside its block": (
-        {"sasl": PLAIN, "properties": {"sasl.password": SECRET}}, "properties.sasl.password", "leave one of both out",
+        {"sasl": PLAIN, "properties": {"sasl.mechanism": "GSSAPI"}}, "properties.sasl.mechanism", "set it there",
     ),
     "a protocol beside its block": (
         {"tls": {}, "properties": {"security.protocol": "SASL_SSL"}}, "properties.security.protocol",
@@ -298,11 +286,10 @@ MISTAKES: dict[str, tuple[dict[str, Any], str, str]] = {
         {"properties": {"request_timeout_ms": "5s"}}, "properties.request_timeout_ms", "as its default, 30000",
     ),
     "tokens by properties": (
-        {"properties": {"sasl.mechanism": "OAUTHBEARER"}}, "properties.sasl.mechanism", "set the block sasl",
+        {"properties": {"sasl.mechanism": "OAUTHBEARER"}}, "properties.sasl.mechanism", "belongs to the block sasl",
     ),
-    "a user without a password": (
-        {"properties": {"sasl.mechanism": "PLAIN", "sasl.username": "u"}}, "properties",
-        "sasl.username and sasl.password must be set",
+    "a password by properties": (
+        {"properties": {"sasl.password": SECRET}}, "properties.sasl.password", "set the block sasl",
     ),
     "a mechanism that librdkafka was built without": (
         {"properties": {"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}}, "properties",

@@ -128,10 +128,6 @@ DOUBTS = [
         "1: kafka.sasl: sends the password unencrypted: set tls: {}, or use SCRAM-SHA-512",
     ),
     (
-        "kafka: {bootstrap_servers: 'k:1', properties: {sasl.mechanism: PLAIN, sasl.username: u, sasl.password: p}}",
-        "1: kafka.properties: sends the password unencrypted: set tls: {}, or use SCRAM-SHA-512",
-    ),
-    (
         "kafka: {bootstrap_servers: 'k:1', tls: {}, properties: {ssl.keystore.password: p}}",
         "1: kafka.properties.ssl.keystore.password: is a secret in this file: set HEADGATE_KAFKA__PROPERTIES to JSON",
     ),
