@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import NamedTuple
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from policies.bookie_disks.readings import PublishState
 from policies.policy import TICKS, TIMERS
@@ -22,7 +22,7 @@ from policies.registry import (
     observed_topics,
 )
 from policies.throttle.quotas import QuotaState
-from policies.units import PositiveDuration, Size, UserError, millis_of, parse_duration
+from policies.units import PositiveDuration, UserError, millis_of, parse_duration
 from policies.wire import DECIDER_TOPIC, MAX_DECISION_BYTES, MAX_RECORD_BYTES, SHARE_COUNT, SHARES_TOPIC
 
 TIMESTAMPS = "message.timestamp.type"
@@ -36,6 +36,8 @@ PARTITIONS = "partitions"
 """The key of a difference in the number of partitions."""
 
 _MEBIBYTE = 1024 * 1024
+_LARGE_BYTES = 8 * _MEBIBYTE
+"""Maximum size of an audit entry or a dead letter, as of any record that the query and the publishers send."""
 _BROKER_DEFAULT = -1
 _OVERHEAD_BYTES = 64 * 1024
 """Key, headers and batch, which Kafka counts, too."""
@@ -92,9 +94,6 @@ class TopicSettings(BaseModel):
     dead_letter_retention: PositiveDuration = Field(
         default=parse_duration("14d"), description="How long bad records are kept for inspection."
     )
-    large_record: Size = Field(
-        default=ByteSize(8 * _MEBIBYTE), description="Maximum size of an audit entry or dead letter."
-    )
 
     def topic(self, name: str) -> str:
         """Return a topic's full name, given one such as ``observed.log-dirs``."""
@@ -132,8 +131,8 @@ def plan(settings: TopicSettings) -> tuple[TopicPlan, ...]:
     configs = {
         **dict.fromkeys(observed_topics(), observed),
         **dict.fromkeys((*decided_topics(), APPLIED_QUOTAS, REPORTS), _COMPACTED),
-        AUDIT: _retain(settings.audit_retention, settings.large_record),
-        DEAD_LETTERS: _retain(settings.dead_letter_retention, settings.large_record),
+        AUDIT: _retain(settings.audit_retention, _LARGE_BYTES),
+        DEAD_LETTERS: _retain(settings.dead_letter_retention, _LARGE_BYTES),
         TIMERS: {**_COMPACTED, "max.message.bytes": str(_OVERHEAD_BYTES)},
         # A tick is of no use after it was read.
         TICKS: {**_retain(_SEGMENT, _OVERHEAD_BYTES), "segment.ms": str(millis_of(_SEGMENT))},
@@ -177,7 +176,7 @@ def _retain(retention: timedelta, record_bytes: int) -> dict[str, str]:
         **_COMMON,
         CLEANUP: "delete",
         "retention.ms": str(millis_of(retention)),
-        "max.message.bytes": str(int(record_bytes)),
+        "max.message.bytes": str(record_bytes),
     }
 
 
