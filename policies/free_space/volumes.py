@@ -35,7 +35,7 @@ class ReportedVolume(BaseModel):
     @property
     def readable(self) -> bool:
         """Whether its free space is known. An unreadable volume is neither full nor empty."""
-        return 0 <= self.usable_bytes <= self.total_bytes
+        return self.total_bytes >= 0 and self.usable_bytes >= 0
 
 
 class Freshness(StrEnum):
