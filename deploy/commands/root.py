@@ -4,7 +4,6 @@ import logging
 import pydoc
 import sys
 from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -31,7 +30,7 @@ from deploy.console.options import (
     set_up_logging,
     show_examples,
 )
-from deploy.policy_commands import command_apps
+from deploy.policy_commands.apps import command_apps
 from policies.units import UserError
 
 if TYPE_CHECKING:
@@ -343,6 +342,7 @@ def pause(
 
     What Headgate has set (quotas, for example) stays as it is, unless you pass --release.
     """
+    from deploy.inspection.requests import PauseRequest, command_pause
     from policies.units import parse_duration
 
     loaded = load_asked(settings)
@@ -352,7 +352,8 @@ def pause(
         raise UserError(f"--for: {error}") from None
     if not wanted:
         raise UserError("--for: must be longer than 0s; `headgate resume` ends a pause")
-    _command_pause(loaded, policy, cluster, wanted, reason, timeout, keep=keep, yes=yes)
+    for said in command_pause(loaded, PauseRequest(policy, cluster, wanted, reason, timeout, keep, yes)):
+        print_sentence(said.explanation)
 
 
 @app.command(epilog=show_examples("headgate resume throttle payments"))
@@ -364,24 +365,9 @@ def resume(
     settings: SettingsFile = None,
 ) -> None:
     """End a pause. The policy's decisions are carried out again, and its alerts fire."""
-    _command_pause(load_asked(settings), policy, cluster, None, reason, timeout)
-
-
-def _command_pause(
-    settings: "Settings",
-    policy: str,
-    cluster: str | None,
-    length: "timedelta | None",
-    reason: str,
-    timeout: float,
-    *,
-    keep: bool = True,
-    yes: bool = False,
-) -> None:
     from deploy.inspection.requests import PauseRequest, command_pause
 
-    request = PauseRequest(policy, cluster, length, reason, timeout, keep, yes)
-    for said in command_pause(settings, request):
+    for said in command_pause(load_asked(settings), PauseRequest(policy, cluster, None, reason, timeout)):
         print_sentence(said.explanation)
 
 

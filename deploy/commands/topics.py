@@ -71,22 +71,11 @@ def _print_report(report: "TopicReport", connection: "KafkaConnection") -> None:
     in_place = len(report.existing) + len(report.created)
     differences = counted(len(report.differences), "difference") if report.differences else "none differs"
     typer.echo(f"{counted(in_place, 'topic')} in place, {differences}")
-    if report.differences:
-        from rich.table import Table
-
-        from deploy.console.terminal import SafeConsole
-
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for name in ("topic", "key", "expected", "found"):
-            table.add_column(name, overflow="fold")
-        for d in report.differences:
-            table.add_row(*(str(getattr(d, name)) for name in ("topic", "key", "expected", "found")))
-        console = SafeConsole(highlight=False)
-        console.print(table)
-        servers = ",".join(connection.servers())
-        for remedy in dict.fromkeys(d.remedy for d in report.differences):
-            remedy = remedy.replace("kafka-configs.sh ", f"kafka-configs.sh --bootstrap-server {servers} ")
-            console.print(remedy, markup=False, soft_wrap=True)  # a line to paste is never wrapped
+    for each in report.differences:
+        typer.echo(f"{each.topic}: {each.key} is {each.found}, expected {each.expected}")
+    servers = f"kafka-configs.sh --bootstrap-server {','.join(connection.servers())} "
+    for remedy in dict.fromkeys(each.remedy for each in report.differences):
+        typer.echo(remedy.replace("kafka-configs.sh ", servers))
 
 
 # The command `headgate checkpoint reset`: sets the query's checkpoint aside.

@@ -214,37 +214,30 @@ def _run_story(place: Workplace, *, screen: Screen) -> bool:
             f"{place.folder.parent} has less than {human_bytes(_SPACE_BYTES)} free, which the demo needs: "
             "set TMPDIR to another folder"
         )
-    volume = DemoVolume(place.folder / "disk", TOTAL_BYTES)
+    disk = place.folder / "disk"
     screen.step(
         f"a folder stands for a disk of {human_bytes(TOTAL_BYTES)}: free space is its size minus the size of its files"
     )
     with ExitStack() as stack:
         sessions = stack.enter_context(closing(SparkSessions(place.settings())))
-        watched, loop = stack.enter_context(_running_brokers(place, volume.folder))
+        watched, loop = stack.enter_context(_running_brokers(place, disk))
         screen.step(f"a broker on that disk ready on {watched.bootstrap_servers}")
         screen.step(f"a broker for Headgate's own topics ready on {loop.bootstrap_servers}")
         settings, stop = _settings(place, watched, loop), stop_on_signals()
-        director = Director(watched, volume, screen, stop)
+        director = Director(watched, disk, screen, stop)
         more = (Component("demo", director.run), following_reports(settings, QuotaApplication, screen.show_action))
-        run_whole(settings, screen, sessions, stop, lambda _: more, partial(_counting_space, volume))
+        run_whole(settings, screen, sessions, stop, lambda _: more, partial(_counting_space, disk))
         return director.is_over
 
 
-@dataclass(frozen=True)
-class DemoVolume:
-    """A folder that stands for a small disk."""
-
-    folder: Path
-    total_bytes: int
-
-    def free_bytes(self) -> int:
-        """Return the size minus the size of all files, at least 0."""
-        used = 0
-        for path, _, files in os.walk(self.folder):
-            for file in files:
-                with suppress(FileNotFoundError):  # deleted meanwhile
-                    used += (Path(path) / file).stat().st_blocks * _BLOCK_BYTES
-        return max(0, self.total_bytes - used)
+def free_bytes(disk: Path) -> int:
+    """Return the free space of the folder that stands for a small disk: its size minus its files', at least 0."""
+    used = 0
+    for path, _, files in os.walk(disk):
+        for file in files:
+            with suppress(FileNotFoundError):  # deleted meanwhile
+                used += (Path(path) / file).stat().st_blocks * _BLOCK_BYTES
+    return max(0, TOTAL_BYTES - used)
 
 
 @contextmanager
@@ -284,13 +277,13 @@ def _settings(place: Workplace, watched: EmbeddedKafka, loop: EmbeddedKafka) -> 
     )
 
 
-def _counting_space(volume: DemoVolume, publish: Publish) -> Publish:
-    """Replace in each reading the size and free space of the disk that holds the folder by those of the volume."""
+def _counting_space(disk: Path, publish: Publish) -> Publish:
+    """Replace in each reading the size and free space of the disk that holds the folder by those of the folder."""
 
     def publish_counted(topic: str, key: str, value: bytes) -> None:
         event = json.loads(value)
         for read in event["data"].get("volumes", ()):
-            read |= {"total_bytes": volume.total_bytes, "usable_bytes": volume.free_bytes()}
+            read |= {"total_bytes": TOTAL_BYTES, "usable_bytes": free_bytes(disk)}
         publish(topic, key, json.dumps(event).encode())
 
     return publish_counted
@@ -322,7 +315,7 @@ class Director:
     """
 
     watched: EmbeddedKafka
-    volume: DemoVolume
+    disk: Path
     screen: Screen
     over: Event
     _phase: Phase = field(default=Phase.FILL, init=False)
@@ -357,7 +350,7 @@ class Director:
         self._taken.append((at_seconds, load.acknowledged_bytes))
         (since, before), (_, taken) = self._taken[0], self._taken[-1]
         rate = (taken - before) / (at_seconds - since) if at_seconds > since else 0.0
-        return DemoSample(at_seconds, self.volume.free_bytes(), self.screen.factor, self._quota, rate)
+        return DemoSample(at_seconds, free_bytes(self.disk), self.screen.factor, self._quota, rate)
 
     def _advance(self, sample: DemoSample) -> None:
         self.screen.show_sample(sample)

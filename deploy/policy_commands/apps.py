@@ -1,6 +1,9 @@
-"""The throttle policy's commands: `headgate import-strimzi`, `forget` and `adopt`."""
+"""The commands of policies: those that are no group, and the Typer apps of all policies by their registrations."""
 
 import logging
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -8,6 +11,40 @@ import typer
 
 from deploy.console.options import AsJson, Reason, SettingsFile, Timeout, load_asked, print_sentence, show_examples
 from policies.units import UserError
+
+OWN = ("deploy.policy_commands.apps:app", "deploy.switch.cli:switch_app")
+"""The `commands` of Headgate's own policies, repeated here so that `--help` need not import the policies."""
+
+ENTRY_POINTS = "headgate.policies"
+"""The group of `policies.registry`, repeated for the same reason."""
+
+
+def command_apps() -> Iterator[typer.Typer]:
+    """Yield the Typer apps of all policies: Headgate's own first, then those of installed packages.
+
+    An app with a name becomes a group such as `headgate switch`; the commands of an app without one are added beside
+    Headgate's own. Raises UserError if an installed package names something else.
+    """
+    for place in (*OWN, *_installed()):
+        module, _, attribute = place.partition(":")
+        try:
+            app = getattr(import_module(module), attribute)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise UserError(f"commands {place!r} cannot be loaded ({error}); they must be module:attribute") from error
+        if not isinstance(app, typer.Typer):
+            raise UserError(f"commands {place!r} must name a typer.Typer, and name a {type(app).__name__}")
+        yield app
+
+
+def _installed() -> list[str]:
+    if not entry_points(group=ENTRY_POINTS):
+        return []
+    from connectors.registration import connectors_of
+    from policies.registry import POLICIES
+
+    places = (connectors_of(kind).commands for kind in POLICIES.values())
+    return [place for place in places if place is not None and place not in OWN]
+
 
 # The bookie-disks policy's command: `headgate disks`.
 
@@ -93,6 +130,9 @@ def promise(
     promised = None if rules == "settings" else RuleSet(rules)
     placement = send_promise(load_asked(settings), cluster, namespace, promised, reason, timeout)
     print_sentence(f"promised: {placement.promise.value}. {placement.explanation}")
+
+
+# The throttle policy's commands: `headgate import-strimzi`, `forget` and `adopt`.
 
 
 @app.command("import-strimzi", epilog=show_examples("headgate import-strimzi /etc/kafka/server.properties"))

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from deploy.console.terminal import sentence_console
-from deploy.demo.run import DemoFailedError, DemoVolume, Director, _counting_space
+from deploy.demo import run
+from deploy.demo.run import DemoFailedError, Director, _counting_space, free_bytes
 from deploy.demo.story import (
     FIRST_SETTINGS,
     HARD_BYTES,
@@ -31,12 +32,12 @@ def test_there_is_room_below_the_hard_limit_for_what_a_stop_in_steps_lets_throug
     assert TOTAL_BYTES > SOFT_BYTES > HARD_BYTES
 
 
-@pytest.mark.parametrize(("pids", "free_bytes"), [({1: 4711}, 0), ({}, 1)])
-def test_a_full_disk_or_a_dead_broker_ends_it(tmp_path: Path, pids: dict[int, int], free_bytes: int) -> None:
+@pytest.mark.parametrize(("pids", "free"), [({1: 4711}, 0), ({}, 1)])
+def test_a_full_disk_or_a_dead_broker_ends_it(tmp_path: Path, pids: dict[int, int], free: int) -> None:
     watched: Any = SimpleNamespace(pids=pids)
-    director = Director(watched, DemoVolume(tmp_path, TOTAL_BYTES), Screen(sentence_console()), Event())
+    director = Director(watched, tmp_path, Screen(sentence_console()), Event())
     with pytest.raises(DemoFailedError, match=r"The disk was full .* or its broker has ended"):
-        director._advance(DemoSample(1.0, free_bytes, 1.0, None, 0.0))
+        director._advance(DemoSample(1.0, free, 1.0, None, 0.0))
 
 
 def test_the_settings_it_ends_with_are_good_and_set_nothing_yet(tmp_path: Path) -> None:
@@ -49,23 +50,23 @@ def test_the_settings_it_ends_with_are_good_and_set_nothing_yet(tmp_path: Path) 
 
 def test_of_a_folder_the_size_and_space_that_are_counted_are_told_and_all_else_as_it_was_read(tmp_path: Path) -> None:
     told: list[dict[str, object]] = []
-    volume = DemoVolume(tmp_path, 280_000_000)
-    publish = _counting_space(volume, lambda _topic, _key, value: told.append(json.loads(value)))
+    publish = _counting_space(tmp_path, lambda _topic, _key, value: told.append(json.loads(value)))
     disk = {"log_dir": "/tmp/demo/disk", "total_bytes": 10**12, "usable_bytes": 10**11}
     members = {"type": "members", "data": {"cluster": "demo"}}
     for event in ({"type": "log-dirs", "data": {"broker": 1, "volumes": [disk]}}, members):
         publish("topic", "demo", json.dumps(event).encode())
-    counted = {**disk, "total_bytes": 280_000_000, "usable_bytes": 280_000_000}
+    counted = {**disk, "total_bytes": TOTAL_BYTES, "usable_bytes": TOTAL_BYTES}
     assert told == [{"type": "log-dirs", "data": {"broker": 1, "volumes": [counted]}}, members]
 
 
-def test_a_folder_is_as_full_as_its_files_are_and_of_a_sparse_file_only_what_is_written_counts(tmp_path: Path) -> None:
-    volume = DemoVolume(tmp_path, MEBIBYTE)
+def test_a_folder_is_as_full_as_its_files_and_of_a_sparse_one_only_what_is_written_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with (tmp_path / "index").open("wb") as index:
         index.truncate(64 * MEBIBYTE)
-    assert volume.free_bytes() == MEBIBYTE
+    assert free_bytes(tmp_path) == TOTAL_BYTES
     (tmp_path / "deeper").mkdir()
     (tmp_path / "deeper" / "file").write_bytes(os.urandom(MEBIBYTE // 4))
-    assert volume.free_bytes() == MEBIBYTE - MEBIBYTE // 4
-    (tmp_path / "large").write_bytes(os.urandom(MEBIBYTE))
-    assert volume.free_bytes() == 0
+    assert free_bytes(tmp_path) == TOTAL_BYTES - MEBIBYTE // 4
+    monkeypatch.setattr(run, "TOTAL_BYTES", MEBIBYTE // 8)
+    assert free_bytes(tmp_path) == 0

@@ -4,10 +4,9 @@ from typing import get_args
 
 import pytest
 
-import deploy.policy_commands
 from connectors.registration import connectors_of
-from deploy.policy_commands import ENTRY_POINTS, OWN, command_apps
-from deploy.policy_commands.apps import RuleSetName
+from deploy.policy_commands import apps
+from deploy.policy_commands.apps import ENTRY_POINTS, OWN, RuleSetName, command_apps
 from policies import registry
 from policies.isolation.settings import RuleSet
 from policies.registry import POLICIES
@@ -30,7 +29,7 @@ def test_the_own_commands_are_those_of_the_registrations() -> None:
     ],
 )
 def test_commands_that_cannot_be_loaded_are_named(place: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deploy.policy_commands, "OWN", (place,))
+    monkeypatch.setattr(apps, "OWN", (place,))
     with pytest.raises(UserError, match=message):
         list(command_apps())
 
