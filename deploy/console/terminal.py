@@ -77,8 +77,6 @@ def _add_file(found: re.Match[str]) -> str:
 
 USER_ERROR = 2
 """Status of a process that a UserError ends."""
-_PRIORITIES = {"critical": 2, "error": 3, "warning": 4}
-"""Syslog's priorities of the levels; 6 is `info`."""
 
 
 class SafeConsole(Console):
@@ -107,8 +105,7 @@ def sentence_console(*, stderr: bool = False) -> SafeConsole:
 
 def print_error(error: BaseException) -> None:
     """Print the error that ends this process, as one sentence."""
-    text = f"{journal_priority(sys.stderr, 'error')}{shown_error(str(error))}"
-    sentence_console(stderr=True).print(text, style="red", markup=False)
+    sentence_console(stderr=True).print(shown_error(str(error)), style="red", markup=False)
 
 
 def indent_body(console: Console, head: Text, body: Text) -> RenderableType:
@@ -120,17 +117,6 @@ def indent_body(console: Console, head: Text, body: Text) -> RenderableType:
     grid.add_column(overflow="fold")
     grid.add_row(head, body)
     return grid
-
-
-def journal_priority(stream: TextIO, level: str) -> str:
-    """Return the prefix by which systemd's journal takes a line for this level; empty for any other stream.
-
-    systemd names the stream in a variable by device and inode, because a child may have redirected it.
-    """
-    if (journal := os.environ.get("JOURNAL_STREAM")) is None:
-        return ""
-    file = os.fstat(stream.fileno())
-    return f"<{_PRIORITIES.get(level, 6)}>" if journal == f"{file.st_dev}:{file.st_ino}" else ""
 
 
 def shown_error(text: str) -> str:
@@ -211,8 +197,7 @@ def set_up_logging(
     def render_line(logger: Any, method: str, event: structlog.typing.EventDict) -> str:
         # Escape control characters, and mask secrets that libraries quote; each event is one line, but tracebacks.
         clean = {name: _clean_value(name, value) for name, value in event.items()}
-        priority = journal_priority(stream, event["level"])
-        return f"{priority}{render(logger, method, _localize(clean) if people else clean)!s}"
+        return str(render(logger, method, _localize(clean) if people else clean))
 
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=_SHARED,

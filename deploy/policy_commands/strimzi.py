@@ -269,8 +269,6 @@ def import_properties(content: bytes, place: str) -> Imported:
     resource = find_kafka_resource(text)
     try:
         properties = javaproperties.loads(text) if resource is None else read_kafka_resource(resource, _PLUGIN)
-    except javaproperties.InvalidUEscapeError as error:
-        raise UserError(f"{place}: {error.escape} is no character: \\u takes four hexadecimal digits") from None
     except ValueError as error:
         raise UserError(f"{place}: {error}") from None
     plugin, admin = _split(properties)

@@ -35,10 +35,8 @@ from deploy.processes.shared_components import Held, SharedComponents, Work, pas
 from deploy.query.checkpoint import sole_query_in_turn
 from deploy.query.components import (
     SparkSessions,
-    log_differences,
     query_components,
     require_own_checkpoint,
-    require_usable,
 )
 from deploy.query.supervisor import running_in_background
 from deploy.settings.application import Settings, with_embedded
@@ -183,7 +181,7 @@ def require_startable(before: Settings, fresh: Settings, *, decides: bool = True
     if unusable := [f"{'.'.join(place)}: {what}" for place, what in unusable_files(fresh)]:
         raise UserError("\n".join(unusable))
     report = check_topics(fresh.loop_kafka(), fresh.topics)
-    require_usable(report)
+    _require_usable(report)
     if decides:
         require_own_checkpoint(fresh, report)
     if acts:
@@ -194,9 +192,20 @@ def _require_topics(settings: Settings) -> TopicReport:
     report = check_topics(settings.loop_kafka(), settings.topics)
     if report.missing:
         raise UserError(f"topics are missing: {', '.join(report.missing)}. Create them with `headgate topics create`.")
-    require_usable(report)
-    log_differences(report)
+    _require_usable(report)
     return report
+
+
+def _require_usable(report: TopicReport) -> None:
+    """Raise UserError, with the commands that fix it, unless observed and share topics are set up as they must be.
+
+    Each topic that differs from the settings is logged, with the command that changes it.
+    """
+    if report.fatal:
+        raise UserError("\n".join(map(str, report.fatal)))
+    for difference in report.differences:
+        log = _log.error if difference in report.unusable else _log.warning
+        log("topic differs from the settings", topic=difference.topic, difference=str(difference))
 
 
 def run_loop(load: Callable[[], Settings], terminal: Terminal) -> None:
@@ -278,8 +287,7 @@ def run_whole(
     `more` makes components that are stopped last; collectors' readings pass `through` on their way to Kafka.
     """
     report = create_topics(settings.loop_kafka(), settings.topics)
-    require_usable(report)
-    log_differences(report)
+    _require_usable(report)
     terminal.step(f"{len(report.existing)} topics found, {len(report.created)} created")
     components = list[Component]()
     with Process.open(settings) as process:

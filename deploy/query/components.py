@@ -252,19 +252,6 @@ def _open_session(sessions: SparkSessions, settings: Settings, publisher: Publis
     return session
 
 
-def require_usable(report: TopicReport) -> None:
-    """Raise UserError, with the commands that fix it, unless observed and share topics are set up as they must be."""
-    if report.fatal:
-        raise UserError("\n".join(map(str, report.fatal)))
-
-
-def log_differences(report: TopicReport) -> None:
-    """Log each topic that differs from the settings, with the command that changes it."""
-    for difference in report.differences:
-        log = _log.error if difference in report.unusable else _log.warning
-        log("topic differs from the settings", topic=difference.topic, difference=str(difference))
-
-
 # Gives a query without a checkpoint the pauses in force and the firing alerts back.
 #
 # It reads the query's own compacted topics, and publishes what it finds as commands, before the query reads anything.

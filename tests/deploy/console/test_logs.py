@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -164,19 +163,6 @@ def test_a_terminal_shows_an_event_with_its_values_and_local_times(
     said = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().err)
     values = r"failed_since='2026-11-23 13:00:00 CET' taken=\['a', 'b'\]"
     assert re.fullmatch(rf"\d\d:\d\d:\d\d CES?T \[warning *\] it failed +{values}\n", said), said
-
-
-def test_a_line_for_the_journal_begins_with_its_priority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with (tmp_path / "out").open("w+") as out, monkeypatch.context() as patched:
-        file = os.fstat(out.fileno())
-        patched.setattr("sys.stdout", out)
-        for journal in (f"{file.st_dev}:{file.st_ino}", f"{file.st_dev}:{file.st_ino + 1}"):
-            patched.setenv("JOURNAL_STREAM", journal)
-            set_up_logging(runs=True)
-            for level in ("info", "warning", "error"):
-                getattr(structlog.get_logger("test"), level)("it happened")
-        out.seek(0)
-        assert [line.partition("{")[0] for line in out] == ["<6>", "<4>", "<3>", "", "", ""]
 
 
 def test_what_runs_writes_all_to_standard_output_where_that_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,7 +85,7 @@ def test_the_drafts_soft_and_hard_limits_of_different_kinds_become_settings() ->
         pytest.param([f"{P}throttle.factor.validity.duration=-PT5M"], "ISO 8601", id="negative validity"),
         pytest.param([f"{P}throttle.factor.validity.duration=PT0S"], "ISO 8601", id="no validity"),
         pytest.param([f"{LIMIT}.bytes=1e3"], "available_bytes_below: 1000.0 is not a size", id="a fraction of a byte"),
-        pytest.param([f"{LIMIT}.bytes=\\u00"], r"\\u00 is no character", id="half an escape"),
+        pytest.param([f"{LIMIT}.bytes=\\u00"], r"Invalid \\u escape sequence: \\u00", id="half an escape"),
         pytest.param([f"{P}storage.check-interval=often"], "whole number of seconds", id="interval"),
         pytest.param([f"{LIMIT}.bytes=1", f"{P}storage.volume.source=local"], "local allows no", id="local source"),
         pytest.param([SOFT, f"{DRAFT}.availableBytesBelow.hard=2"], "must lie above", id="order"),
