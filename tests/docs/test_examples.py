@@ -1,8 +1,9 @@
-"""What the docs show holds: commands exist with their options, settings are good, files and benchmarks are there."""
+"""What the docs show holds: commands, their options, settings, files, benchmarks, and first commands as they stand."""
 
 import argparse
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -13,6 +14,7 @@ import pytest
 import typer
 import yaml
 
+from deploy import cli
 from deploy.commands.root import app
 from deploy.settings.application import Settings
 from deploy.settings.file import load_settings
@@ -134,3 +136,59 @@ def test_settings_are_good(block: Block, tmp_path: Path) -> None:
 
 def test_every_page_with_something_to_try_has_a_reader_who_does() -> None:
     assert {block.page for block in blocks() if block.is_tried} == set(PLAYS)
+
+
+PROPERTIES = """\
+node.id=1
+client.quota.callback.class=io.strimzi.kafka.quotas.StaticQuotaCallback
+client.quota.callback.static.produce=1000000
+client.quota.callback.static.storage.per.volume.limit.min.available.bytes=5000000000
+client.quota.callback.static.storage.check-interval=10
+"""
+
+
+def first_of(page: str) -> Block:
+    return next(block for block in blocks() if block.page == page and block.is_shell)
+
+
+class Reader:
+    """Somebody in a folder whose shell knows one program and `>`; starting it anew each time would take a second."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self._monkeypatch, self._capsys = folder, monkeypatch, capsys
+        monkeypatch.chdir(folder)
+
+    def does(self, block: Block) -> None:
+        """Run the commands, one after the other."""
+        for command in block.commands():
+            words, _, file = command.partition(" > ")
+            self._monkeypatch.setattr(sys, "argv", shlex.split(words))
+            assert sys.argv[0] == "headgate"
+            with pytest.raises(SystemExit) as ended:
+                cli.main()
+            said = self._capsys.readouterr()
+            assert ended.value.code == 0, f"{command}\n{said.out}{said.err}"
+            if file:
+                (self.folder / file).write_text(said.out)
+
+
+@pytest.fixture
+def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Reader:
+    return Reader(tmp_path, monkeypatch, capsys)
+
+
+def test_who_comes_from_strimzis_plugin_gets_settings_that_are_good(reader: Reader) -> None:
+    (reader.folder / "server.properties").write_text(PROPERTIES)
+    reader.does(first_of("docs/strimzi.md"))
+    assert "preset: strimzi" in (reader.folder / "headgate.yaml").read_text()
+
+
+def test_recorded_events_are_replayed(reader: Reader) -> None:
+    shutil.copy(ROOT / "tests" / "data" / "replay" / "throttle.events.jsonl", reader.folder / "EVENTS.jsonl")
+    (reader.folder / "headgate.yaml").write_text("policies: {throttle: {hard: {available_bytes_below: 1GB}}}\n")
+    reader.does(first_of("docs/replay.md"))
+
+
+def test_the_rights_of_a_part_are_told_without_a_broker(reader: Reader) -> None:
+    rights = next(block for block in blocks() if "headgate topics acls" in block.text)
+    reader.does(rights)

@@ -1,11 +1,15 @@
-"""The index of the docs names every page, and every link of the docs leads to a file and a heading."""
+"""The index names every page, every link leads somewhere, and the threat model has each topic and endpoint."""
 
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
+from connectors.exporter.http import _INDEX
+from policies.registry import CORE_TOPICS
 from tests.docs.blocks import ROOT
+from tools.reference.pages import document
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
@@ -43,3 +47,28 @@ def test_the_release_notes_fit_one_screen() -> None:
     first = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1]
     assert first.startswith("0.1.0\n")
     assert len(first.splitlines()) <= 40
+
+
+THREATS = (ROOT / "docs/design/threats.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\|(.+)\|$", THREATS, re.MULTILINE)
+NAMED = {name for row in ROWS for name in re.findall(r"`([^`]+)`", row.partition("|")[0])}
+"""What stands in the first cells."""
+SITE = (ROOT / "connectors/exporter/page/site.py").read_text(encoding="utf-8")
+
+
+def test_every_topic_has_a_row() -> None:
+    documented = {channel["address"].removeprefix("{prefix}.") for channel in document()["channels"].values()}
+    assert {*CORE_TOPICS, *documented} - NAMED == set()
+
+
+def test_every_endpoint_has_a_row() -> None:
+    templates = (ROOT / "connectors/exporter/page/templates").glob("*.html")
+    pages = "".join([_INDEX, *(file.read_text(encoding="utf-8") for file in templates)])
+    linked = re.findall(r'(?:href|src)="(/[^"{]*)', pages)
+    endpoints = {*linked, *re.findall(r'"(/api/v1/\S+)"', SITE)}
+    assert {"/", "/metrics", "/clusters/", "/-/ready"} <= endpoints
+    assert [each for each in sorted(endpoints) if not any(fnmatchcase(each, pattern) for pattern in NAMED)] == []
+
+
+def test_no_cell_is_empty() -> None:
+    assert [row for row in ROWS if any(not cell.strip() for cell in row.split("|"))] == []

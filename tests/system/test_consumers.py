@@ -18,7 +18,7 @@ from deploy.java.jvm import find_java
 from policies.wire import decision_event
 from streaming.host import PolicyHost
 from streaming.replay import Recorded, Replay
-from tests.deploy.whatif.test_timeline import EVENING
+from tests.deploy.whatif.test_replaying import COURSE
 from tests.docs.blocks import Block, blocks
 from tests.policies.scenario import HARD, throttle
 from tests.streaming.records import event
@@ -26,7 +26,7 @@ from tests.system.waiting import DEADLINE_SECONDS, eventually
 
 DECIDED = [
     decision
-    for decision in Replay(PolicyHost({"throttle": throttle(HARD)})).run(Recorded("", event(o)) for o in EVENING)
+    for decision in Replay(PolicyHost({"throttle": throttle(HARD)})).run(Recorded("", event(o)) for o in COURSE)
     if decision.topic == "decided.throttle"
 ]
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from deploy.settings.application import Settings
 
 ROOT = Path(__file__).parents[3]
-RENEWED = ("tests/deploy/processes/test_renewal.py", "a_changed_certificate_starts_anew")
+RENEWED = ("tests/deploy/processes/test_running.py", "a_changed_certificate_starts_anew")
 OF = "tests/connectors"
 CHANGED = {
     "HttpAccess.token_file": (f"{OF}/http/test_access.py", "a_token_comes_from_the_settings_or_from_a_file"),

@@ -1,4 +1,4 @@
-"""Which Kafka a command talks to: that of the settings, or that of a running `headgate up`."""
+"""The settings of the application: its folders, and which Kafka a command talks to: theirs, or that of `up`."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from deploy.settings.application import EMBEDDED_CLUSTER, Settings, embedded_servers, with_embedded, with_running_up
+from deploy.settings.application import (
+    EMBEDDED_CLUSTER,
+    Settings,
+    embedded_servers,
+    user_folder,
+    with_embedded,
+    with_running_up,
+)
 from policies.throttle import ThrottleSettings
 from policies.units import UserError
 from tests.cases import for_each
@@ -141,3 +148,25 @@ def test_of_several_overrides_the_first_that_matches_counts_as_everywhere() -> N
 
 def test_other_clusters_get_no_built_in_limits() -> None:
     assert limits({"clusters": {"*": {"fallback_factor": 0.5}}}, "payments") == (None, None)
+
+
+@pytest.fixture
+def no_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container: the user has no name, and HOME is not set."""
+    monkeypatch.delenv("HOME", raising=False)
+
+    def unknown(_uid: int) -> None:
+        raise KeyError
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+
+
+def test_a_variable_of_xdg_needs_no_home(monkeypatch: pytest.MonkeyPatch, no_home: None) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", "/var/lib")
+    assert user_folder("XDG_DATA_HOME", ".local/share") == Path("/var/lib/headgate")
+
+
+def test_without_home_and_variable_the_error_says_what_to_set(monkeypatch: pytest.MonkeyPatch, no_home: None) -> None:
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    with pytest.raises(UserError, match="this user has no home folder: set HOME, XDG_DATA_HOME, or data_dir and jars"):
+        user_folder("XDG_DATA_HOME", ".local/share")

@@ -1,10 +1,10 @@
-"""Which actuators the settings ask for: none unless a block allows it, and one for all clusters alike."""
+"""The parts of a process: its connections, which collectors and actuators the settings ask for, and what it exports."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -13,10 +13,13 @@ from pydantic import ValidationError
 from connectors.component import Component
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics
+from connectors.partitions.membership import PartitionLease
 from connectors.policy_io import ActuatorContext
 from connectors.registration import PolicyConnectors
+from connectors.zookeeper.session import NotConnectedError, ZooKeeperSession, describe_zookeeper_error
 from deploy.processes import parts
-from deploy.processes.parts import Connections, Process, acting
+from deploy.processes.parts import Connections, Process, acting, collecting, exporting
+from deploy.processes.shared_components import Work
 from deploy.settings.application import Settings
 from policies.units import UserError
 from policies.wire import SHARE_COUNT, share_of
@@ -154,3 +157,132 @@ def test_reports_and_answers_wait_until_kafka_takes_them_and_readings_do_not() -
         publish_answer("h.observed.switches", "c1", b"")
     assert [topic for how, topic in took if how == "for seconds"] == ["h.observed.quotas", "h.observed.switches"]
     assert len(took) == 6
+
+
+SESSIONS = {**ZOOKEEPER, "sessions": {}}
+BOOKIE_URL, MEMBER_URL = {"bookie_url": "http://{host}:8000"}, {"member_url": "http://{member}"}
+
+
+def collectors(settings: Settings, connections: Connections) -> Work:
+    return collecting(settings, CollectorRegistry(), lambda *_: None, connections)
+
+
+def collector_names(clusters: dict[str, Any]) -> list[str]:
+    """Of the parts that collect."""
+    settings = Settings.model_validate({"clusters": clusters})
+    with Connections(settings) as connections, ExitStack() as opened:
+        work, no_lease = collectors(settings, connections), cast("PartitionLease", None)
+        held = work.of_shares(frozenset(range(SHARE_COUNT)))
+        units = [work.open(cluster, held, no_lease) for cluster in settings.clusters if cluster in held]
+        return [part.name for unit in units for part in opened.enter_context(unit)]
+
+
+COLLECTED: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "a Kafka cluster": (KAFKA, ["collector of c1"]),
+    "bookies by ZooKeeper": (BOOKIES, ["bookie collector of c1"]),
+    "bookies by Pulsar": ({**PULSAR, "pulsar_bookies": BOOKIE_URL}, ["bookie collector of c1"]),
+    "sessions": (SESSIONS, ["session collector of c1"]),
+    "ownership": ({**SESSIONS, "ownership": {}}, ["session collector of c1", "ownership collector of c1"]),
+    "health": ({**SESSIONS, **PULSAR, "health": MEMBER_URL}, ["session collector of c1", "health collector of c1"]),
+}
+
+
+@for_each(("cluster", "expected"), COLLECTED.values(), ids=COLLECTED)
+def test_each_block_of_a_cluster_asks_for_its_collector(cluster: dict[str, Any], expected: list[str]) -> None:
+    assert collector_names({"c1": cluster}) == expected
+
+
+def test_every_cluster_has_collectors_of_its_own() -> None:
+    assert collector_names({"payments": KAFKA, "orders": KAFKA}) == ["collector of payments", "collector of orders"]
+
+
+@pytest.mark.parametrize("clusters", [{}, {"c1": ZOOKEEPER}, {"c1": PULSAR}], ids=["no cluster", "ZooKeeper", "Pulsar"])
+def test_to_know_where_a_cluster_is_does_not_mean_to_watch_it(clusters: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="clusters: nothing is watched"):
+        collector_names(clusters)
+
+
+def test_a_process_collects_the_clusters_of_its_shares_each_by_itself() -> None:
+    names_of_clusters = [f"c{number}" for number in range(30)]
+    settings = Settings.model_validate({"clusters": dict.fromkeys(names_of_clusters, KAFKA)})
+    with Connections(settings) as connections:
+        work = collectors(settings, connections)
+    shares = [frozenset(range(5)), frozenset(range(5, SHARE_COUNT))]
+    held = [work.of_shares(each) for each in shares]
+    assert held[0] | held[1] == set(names_of_clusters)
+    assert not held[0] & held[1]
+    assert all(share_of(cluster) in shares[0] for cluster in held[0])
+    assert work.units(held[0]) == {cluster: {cluster} for cluster in held[0]}
+
+
+def test_processes_share_only_with_those_that_collect_the_same() -> None:
+    def group(**clusters: dict[str, Any]) -> str:
+        settings = Settings.model_validate({"clusters": clusters})
+        with Connections(settings) as connections:
+            return collectors(settings, connections).group.name
+
+    log_dirs = group(c1=KAFKA, c2=KAFKA)
+    assert log_dirs == group(c2=KAFKA, c1=KAFKA)
+    assert log_dirs == group(c1=KAFKA, c2=KAFKA, c3={}), "watched by others"
+    others = [group(c1=KAFKA), group(c1=KAFKA, c3=KAFKA), group(c1=BOOKIES, c2=BOOKIES)]
+    assert len({log_dirs, *others}) == 4
+
+
+def watching(**clusters: dict[str, Any]) -> Settings:
+    return Settings.model_validate({"clusters": clusters})
+
+
+BOTH = watching(c1={"zookeeper": {"servers": NOWHERE}, "pulsar": {"admin_url": f"http://{NOWHERE}"}})
+
+
+def test_what_the_settings_do_not_name_is_none() -> None:
+    with Connections(watching(c1={"kafka": {"bootstrap_servers": NOWHERE}})) as connections:
+        assert connections.zookeeper("c1") is None
+        assert connections.pulsar("c1") is None
+
+
+def test_all_who_ask_share_one() -> None:
+    with Connections(BOTH) as connections:
+        zookeeper, pulsar = connections.zookeeper("c1"), connections.pulsar("c1")
+        assert zookeeper is not None
+        assert pulsar is not None
+        assert connections.zookeeper("c1") is zookeeper
+        assert connections.pulsar("c1") is pulsar
+
+
+def test_clusters_share_nothing() -> None:
+    two = watching(c1={"zookeeper": {"servers": NOWHERE}}, c2={"zookeeper": {"servers": NOWHERE}})
+    with Connections(two) as connections:
+        assert connections.zookeeper("c1") is not connections.zookeeper("c2")
+
+
+def ended(session: ZooKeeperSession | None) -> bool:
+    assert session is not None
+    with pytest.raises(NotConnectedError) as raised:
+        session.client()
+    return describe_zookeeper_error(raised.value) == "c1: our session has ended"
+
+
+def test_a_clusters_end_with_the_last_who_uses_them_and_begin_anew_with_the_next() -> None:
+    quick = watching(c1={"zookeeper": {"servers": NOWHERE, "timeout": "50ms"}})
+    with Connections(quick) as connections:
+        with connections.using(["c1"]):
+            with connections.using(["c1"]):
+                first = connections.zookeeper("c1")
+            assert not ended(first)
+        assert ended(first)
+        with connections.using(["c1"]):
+            assert connections.zookeeper("c1") is not first
+
+
+def test_they_end_together() -> None:
+    with Connections(BOTH) as connections:
+        session = connections.zookeeper("c1")
+    assert ended(session)
+
+
+@pytest.mark.parametrize("problem", [None, "the query failed and is being restarted: the JVM is gone"])
+def test_the_metric_shows_the_problem_that_health_has(problem: str | None) -> None:
+    settings = Settings.model_validate({"kafka": {"bootstrap_servers": "127.0.0.1:1"}})
+    exporting(settings, registry := CollectorRegistry(), healthy=lambda: problem)
+    assert registry.get_sample_value("headgate_loop_alive") == (0 if problem else 1)
