@@ -35,7 +35,6 @@ Watched = tuple[str, str]
 class InForceChange(NamedTuple):
     """The effect of one record."""
 
-    key: Key
     decision: Decision | None
     """The decision that is in force from now on; None after a tombstone."""
     before: Decision | None = None
@@ -138,7 +137,7 @@ class DecisionsInForce:
             self._latest[key] = after
         elif before is not None:
             del self._latest[key]
-        return None if before is after else InForceChange(key, after, before)
+        return None if before is after else InForceChange(after, before)
 
     def decisions(self) -> list[Decision]:
         """Return the decisions by (cluster, policy, subject), without alerts and heartbeats."""

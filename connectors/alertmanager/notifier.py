@@ -224,7 +224,7 @@ class Notifier:
 
     def fold_records(self, records: Sequence[Record]) -> None:
         """Fold records of the alerts and heartbeats; bad records are counted elsewhere."""
-        for _, after, before in self._in_force.fold_records(records):
+        for after, before in self._in_force.fold_records(records):
             self._book.fold(before, after, self._now())
             self._changed |= isinstance(before, Alert) or isinstance(after, Alert)
 
