@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from connectors.redaction import RedactedBlock, read_text, secret
+from connectors.redaction import RedactedBlock, secret
 from policies.units import UserError
 
 SECRET = "hunter2-never-shown"
@@ -101,8 +101,3 @@ def test_a_file_without_a_secret_is_the_users_error(tmp_path: Path, content: byt
         file.write_bytes(content)
     with pytest.raises(UserError, match=f"^password_file: {file} {says}"):
         secret(None, file, "password_file")
-
-
-def test_a_text_is_read_whole(tmp_path: Path) -> None:
-    (tmp_path / "chain.pem").write_text("one\ntwo\n")
-    assert read_text(tmp_path / "chain.pem", "tls.cert_file") == "one\ntwo\n"

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from connectors.http import tls as tls_settings
-from connectors.http.tls import _CERTIFICATES, EXPIRES, Certificates, Tls, expires_at, find_files, ssl_context_for
+from connectors.http.tls import _CERTIFICATES, EXPIRES, Certificates, Tls, find_files, ssl_context_for
 from deploy.settings.application import Settings
 from policies.units import UserError
 from tests.certificates import self_sign
@@ -169,7 +169,3 @@ def test_the_files_of_every_block_are_found(expiring: Path) -> None:
     settings = Settings.model_validate({"kafka": kafka, "clusters": {"c": {"kafka": kafka}}, "http": {"access": tls}})
     found = {place for place, _ in find_files(settings, _CERTIFICATES)}
     assert found == {"kafka.tls.cert_file", "clusters.c.kafka.tls.cert_file", "http.access.cert_file"}
-
-
-def test_a_text_without_certificates_expires_never() -> None:
-    assert expires_at("") is None
