@@ -1,6 +1,8 @@
 """What is warned of, from the facts that remain after a step."""
 
+import re
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,8 +13,24 @@ from policies.decisions import Alert
 from policies.observations import Observation
 from policies.sessions.alerts import Alerts
 from policies.sessions.registration import KIND
-from tests.policies.sessions.course import CLUSTER, Run, health, node, registered, session, tree, unread, unregistered
+from tests.cases import for_each
+from tests.policies.sessions.course import (
+    BUNDLE,
+    CLUSTER,
+    Run,
+    at,
+    health,
+    node,
+    owned,
+    recovery,
+    registered,
+    session,
+    tree,
+    unread,
+    unregistered,
+)
 from tests.policies.sessions.joined import after, connected, expired, joined
+from tests.policies.sessions.world import World
 
 
 def warned(
@@ -175,6 +193,12 @@ def critical(run: Run) -> list[Alert]:
     return [a for a in run.alerts if a.severity == "critical" and a.status == "firing"]
 
 
+def summary_of(run: Run, alert: str) -> str:
+    """The summary of the only record that says that an alert fires."""
+    (fired,) = (a for a in run.alerts if a.alert == alert and a.status == "firing")
+    return fired.summary
+
+
 def test_no_critical_alert_begins_on_readings_four_minutes_old() -> None:
     run = Run(zombie_after="4m").together(*[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2")])
     run.see(unregistered(1, "b1"), health(2, "b1"), unregistered(11, "b1"), health(12, "b1")).until(290)
@@ -183,3 +207,254 @@ def test_no_critical_alert_begins_on_readings_four_minutes_old() -> None:
     assert critical(run) == [], "one fresh reading is not two in a row"
     run.see(unregistered(296, "b1"), health(297, "b1"))
     assert [a.alert for a in critical(run)] == ["zombie-member"]
+
+
+def test_a_double_ownership_is_not_critical_on_a_reading_older_than_t() -> None:
+    run, six = Run(), {"timeout_ms": 6_000}
+    run.together(*[session(0, name, "connected", f"0x{name}", **six) for name in ("b1", "b2", "b3")])
+    run.see(owned(0, "b1", "0xb1"), owned(8, "b2", "0xb2"), session(20, "b1", "expired", "0xb1", **six))
+    assert not [a for a in run.alerts if a.alert == "double-ownership"]
+    run.see(owned(21, "b2", "0xb2"))
+    assert [a.severity for a in run.alerts if a.alert == "double-ownership"] == ["critical"]
+
+
+def test_losses_beyond_those_that_are_remembered_are_counted_as_at_least_so_many() -> None:
+    run = Run().together(*connected("b1", "b2", "b3", "b4"))
+    for number in range(20):
+        run.see(session(10 + 4 * number, "b1", "expired", "0xb1"), session(12 + 4 * number, "b1", "connected", "0xb1"))
+    run.until(100)
+    assert run.alerts[-1].summary == "broker b1 of messaging lost its session at least 16 times within 3 min"
+
+
+@pytest.mark.parametrize(
+    ("readings", "owns"),
+    [
+        ([], ""),
+        ([tree(1)], ", and owns no bundle"),
+        ([tree(1), tree(2, outcome="timeout")], ""),
+        ([owned(1, "b1", "0xb1")], ", and owns 1 bundle"),
+    ],
+    ids=["ownership is not read", "none", "not read any more", "one"],
+)
+def test_a_zombie_s_bundles_are_counted(readings: list, owns: str) -> None:  # type: ignore[type-arg]
+    run = Run(zombie_after="1m").see(session(0, "b1", "connected", "0xb1"), *readings)
+    for second in range(2, 90, 10):
+        run.see(unregistered(second, "b1"), health(second + 1, "b1"))
+    said = re.sub(r".* registered since 2026-11-21 08:00:02 UTC", "", summary_of(run, "zombie-member"))
+    assert said.removesuffix("; its restart is ordered") == owns
+
+
+def watched(*seen: Observation) -> Run:
+    """Four members with sessions, and then these readings."""
+    return Run().together(*connected("b1", "b2", "b3", "b4")).feed(seen)
+
+
+def unregistered_b1(*then: Observation) -> Run:
+    return watched(registered(1, "b1", "0xb1"), unregistered(20, "b1"), health(30, "b1"), *then)
+
+
+def exhausted(*then: Observation, **settings: Any) -> Run:
+    block: dict[str, Any] = {"reconnect_deadline": "1m", "shutdown_budget": 0, "zombie_after": "10h"}
+    world = World("b1", *FLEET[:9], **block).until(20).lose("b1").until(109)
+    world.run.reload(**block | settings)
+    return world.run.feed(then) if then else world.until(120).run
+
+
+def lost_again() -> Run:
+    world = World("b1", "b2", "b3", load_data_after="10s").own("b1", BUNDLE).until(20).lose("b1").until(30)
+    return world.back("b1", registered=False).until(35).own("b1", BUNDLE).until(120).lose("b1").until(130).run
+
+
+def silent_when_the_window_ends() -> Run:
+    settings: dict[str, Any] = {"on_session_lost": "shutdown", "shutdown_window": "4m", "reconnect_deadline": "1m"}
+    world = (
+        World("b1", "b2", *FLEET[:8], **settings, zombie_after="10h")
+        .until(20)
+        .lose("b2")
+        .until(60)
+        .back("b2")
+        .until(70)
+    )
+    return world.lose("b1").until(250).silence("session", "brokers", "namespaces", "health").until(300).run
+
+
+EXPIRED = session(10, "b1", "expired", "0xb1")
+REFUSED = (health(41, "b1", "unreachable"), health(42, "b1", "unreachable"))
+TURNS = [session(11 + n, "b1", "expired" if n % 2 else "connected", f"0xb1-{n // 2}") for n in range(6)]
+COMES_AND_GOES = [
+    seen for s in (1, 3, 5, 7) for seen in (unregistered(s, "b1"), health(s, "b1"), registered(s + 1, "b1", "0xb1"))
+]
+
+
+@for_each(
+    ("alert", "run"),
+    [
+        ("session-lost", lambda: watched(EXPIRED, session(12, "b2", "expired", "0xb2"))),
+        ("session-lost", lambda: watched(EXPIRED, *REFUSED)),
+        ("session-lost", lambda: watched(EXPIRED, *TURNS)),
+        ("session-lost", lambda: watched(EXPIRED).together(*TURNS)),
+        ("not-registered", lambda: unregistered_b1(registered(40, "b1", "0xb1"))),
+        ("not-registered", lambda: unregistered_b1(session(40, "b1", "closed", "0xb1"))),
+        ("not-registered", lambda: unregistered_b1(health(40, "b1", healthy=False))),
+        ("not-registered", lambda: unregistered_b1(session(40, "b1", "expired", "0xb1"), *REFUSED)),
+        ("not-registered", lambda: watched(*COMES_AND_GOES)),
+        ("reconnect-exhausted", lambda: exhausted(shutdown_budget=1)),
+        ("reconnect-exhausted", lambda: exhausted(session(110, "b1", "closed", "0xb1-0"))),
+        ("reconnect-exhausted", lambda: exhausted(health(110, "b1", "unreachable"), health(115, "b1"))),
+        ("reconnect-exhausted", silent_when_the_window_ends),
+        ("load-data-missing", lost_again),
+    ],
+    ids=[
+        "it is one of the fleet's", "the process is gone", "the member flaps", "it flaps within a batch", "registered",
+        "closed", "unwell", "dead", "it comes and goes", "a shutdown is ordered", "closed before", "a new process",
+        "a shutdown waits for a fresh reading", "the session is lost again",
+    ],
+)  # fmt: skip
+def test_an_alert_ends_when_it_is_another_s_or_its_cause_is_gone(alert: str, run: Callable[[], Run]) -> None:
+    said = [status for _, of, status in run().said(alert) if of == "b1"]
+    assert said[0] == "firing"
+    assert said[-1] == "resolved"
+
+
+def test_a_bundle_claimed_twice_whose_node_s_session_is_not_known_belongs_to_an_unknown_session() -> None:
+    run = watched(owned(1, "b1", "0xb1"), owned(2, "b2", None), recovery(3, "b1", "re-own", path=BUNDLE))
+    said = summary_of(run, "double-ownership")
+    assert said.endswith("is claimed by b1 and b2; its node belongs to an unknown session")
+
+
+def test_a_node_that_outlives_sessions_and_names_nobody_names_no_member() -> None:
+    said = summary_of(watched(owned(0, None, None, ephemeral=False)), "bundle-not-ephemeral")
+    assert said.endswith(
+        "has a node that is not ephemeral, so the end of a session does not free it (it names no member)"
+    )
+
+
+# --- Registrations and bundles that no session protects, that one member alone may own, or whose owner is not shown
+
+WHOLE = "0x00000000_0xffffffff"
+
+
+def registrations(second: float, *names: str, ephemeral: bool = False) -> Observation:
+    nodes = [node(n, f"0x{n}" if ephemeral else None, f"{BROKERS}/{n}", ephemeral=ephemeral) for n in names]
+    return tree(second, *nodes, name=BROKERS)
+
+
+def watch(run: Run, dead: Callable[[str, int], bool], *names: str, until: int, watched: bool = True) -> Run:
+    for second in range(0, until, 15):
+        asked = [health(second, n, "unreachable" if dead(n, second) else "ok") for n in names if watched]
+        run.together(registrations(second, *names), *asked)
+    return run
+
+
+@for_each("count", [1, 3, 12])
+@for_each("died", ["none", "one", "all"])
+@for_each("watched", [True, False])
+def test_registrations_that_outlive_sessions_are_reported_and_health_decides(
+    count: int, died: str, watched: bool
+) -> None:
+    names = [f"b{n}:8080" for n in range(count)]
+    dead = {"none": [], "one": names[:1], "all": names}[died]
+    run = watch(Run(), lambda n, s: n in dead and s >= 100, *names, until=400, watched=watched)
+    subjects = {f"{CLUSTER}/{name}" for name in names} if count <= 10 else {CLUSTER}
+    reported = {(a.alert, a.subject) for a in run.alerts}
+    assert reported == {("registration-not-ephemeral", subject) for subject in subjects}
+    gone = {d.member for d in run.sessions if (d.verdict, d.reason) == ("gone", "unreachable")}
+    assert gone == (set(dead) if watched else set())
+    assert len(run.sessions) == len(gone), "once each"
+
+
+def test_a_dead_member_is_named_with_the_node_to_delete_and_comes_back() -> None:
+    run = watch(Run(), lambda n, s: n == "b0" and 100 <= s < 200, "b0", "b1", until=300)
+    assert [what for _, what in run.told("b0")] == ["gone unreachable", "resume joined"]
+    assert "clients are sent to it until /loadbalance/brokers/b0 is deleted" in run.sessions[0].explanation
+    summaries = [a.summary for a in run.alerts if a.subject == f"{CLUSTER}/b0"]
+    assert [s.rpartition(": ")[2] for s in summaries] == [
+        "its health decides", "its process is gone, and clients are sent to it until the node is deleted",
+        "its health decides",
+    ]  # fmt: skip
+    run.together(registrations(310, "b0", "b1", ephemeral=True))
+    assert run.firing() == set()
+
+
+def test_a_member_about_whose_process_collectors_contradict_each_other_is_not_dead() -> None:
+    run = watch(Run(), lambda _, second: second >= 300 or second % 30 == 0, "b0", until=520)
+    assert [what for _, what in run.told("b0")] == ["gone unreachable"]
+    assert run.sessions[0].decided_at >= at(300 + 180), "its health agreed for `settle`"
+
+
+def test_a_healthy_member_whose_former_session_expired_is_not_shut_down_for_it() -> None:
+    """It was updated to a version that registers by a node without a session."""
+    run = Run(on_session_lost="shutdown", reconnect_deadline="1m")
+    run.together(session(0, "b0", "connected", "0xb0"), session(0, "b1", "connected", "0xb1"))
+    for second in range(10, 400, 10):
+        sessions = session(second, "b0", "expired", "0xb0"), session(second, "b1", "connected", "0xb1")
+        run.together(*sessions, registrations(second, "b0"), health(second, "b0"))
+    assert {d.verdict for d in run.sessions} <= {"hold", "reconnect"}
+
+
+def test_an_alert_about_a_registration_that_is_not_read_stays() -> None:
+    run = Run().together(registrations(0, "b0"))
+    assert run.alerts[0].summary.endswith("it is not asked for its health, so nothing shows whether it lives")
+    assert run.until(3000).firing() == {("registration-not-ephemeral", "b0")}
+
+
+NAMESPACES = ["pulsar/b0:8080", "pulsar/east/b0:8080", "sla-monitor/east/b0:8080"]
+
+
+@pytest.mark.parametrize("namespace", NAMESPACES)
+@pytest.mark.parametrize("ends", ["closes", "expires", "is killed"])
+def test_a_heartbeat_bundle_that_another_member_takes_is_an_alert_and_nobody_is_told_to_keep_it(
+    namespace: str, ends: str
+) -> None:
+    path = f"/namespace/{namespace}/{WHOLE}"
+    world = World("b0:8080", "b1:8080", "b2:8080").own("b0:8080", path).until(20).lose("b0:8080")
+    state, well = "closed" if ends == "closes" else "expired", "unreachable" if ends == "is killed" else "ok"
+    world.change("b0:8080", state=state, well=well).until(200)
+    assert not any(alert == "orphan-bundle" for alert, _ in world.run.firing())
+    world.own("b2:8080", path).until(230).back("b0:8080").change("b0:8080", well="ok").until(260)
+    assert ("heartbeat-bundle-taken", f"{namespace}/{WHOLE}") in world.run.firing()
+    (summary,) = {a.summary for a in world.run.alerts if a.alert == "heartbeat-bundle-taken"}
+    assert summary == (
+        f"bundle {namespace}/{WHOLE} of {CLUSTER} belongs to b0:8080 alone, but b2:8080 owns it: b0:8080 may fail at "
+        "each start until it is unloaded at b2:8080"
+    )
+    assert world.run.bundles == []
+    world.own("b0:8080", path).until(280)
+    assert not any(alert == "heartbeat-bundle-taken" for alert, _ in world.run.firing())
+
+
+@for_each("namespace", ["pulsar/system", "t/b0:8080", "pulsar/b1:8080", "public/default"])
+def test_other_bundles_and_ones_of_their_own_member_are_nobody_elses(namespace: str) -> None:
+    world = World("b0:8080", "b1:8080").own("b1:8080", f"/namespace/{namespace}/{WHOLE}").until(60)
+    assert world.run.published == []
+
+
+def test_another_port_of_one_host_may_be_the_same_broker() -> None:
+    """A broker may register itself by its encrypted port, and its heartbeat by the other one."""
+    run = Run().together(tree(0, node("b0:8443", "0xb0", f"/namespace/pulsar/b0:8080/{WHOLE}")))
+    assert run.firing() == set()
+    run.together(tree(5, node(None, "0xb1", f"/namespace/pulsar/b0:8080/{WHOLE}")))
+    assert run.firing() == set(), "it is not known who owns it"
+    run.together(tree(10, node("b1:8443", "0xb1", f"/namespace/pulsar/b0:8080/{WHOLE}")))
+    assert run.firing() == {("heartbeat-bundle-taken", f"pulsar/b0:8080/{WHOLE}")}
+
+
+def test_another_port_of_one_host_is_another_broker_if_both_are_members() -> None:
+    run = Run().together(*connected("b0:8080", "b0:8443"))
+    run.see(tree(1, node("b0:8443", "0xb0:8443", f"/namespace/pulsar/b0:8080/{WHOLE}")))
+    assert run.firing() == {("heartbeat-bundle-taken", f"pulsar/b0:8080/{WHOLE}")}
+
+
+def test_ownership_that_is_not_shown_is_one_alert_until_it_is_read() -> None:
+    run = Run().see(*[tree(s, outcome="unsupported") for s in range(0, 600, 15)])
+    assert run.said("ownership-hidden") == [(0, CLUSTER, "firing")]
+    assert "own the bundles below /namespace: " in run.alerts[0].summary
+    run.until(3000)
+    assert ("ownership-hidden", CLUSTER) in run.firing()
+    run.see(tree(3010))
+    assert run.firing() == set()
+
+
+def test_a_branch_that_no_record_can_hold_is_named() -> None:
+    run = Run().see(tree(0, name="/namespace/t"), tree(0, name="/namespace/u", outcome="unsupported"))
+    assert "below /namespace/u: " in run.alerts[0].summary

@@ -1,5 +1,9 @@
 """What holds of each member and of each claim as of one moment."""
 
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
 import pytest
 
 from policies.observations import Observation
@@ -9,6 +13,7 @@ from policies.units import to_millis
 from tests.cases import for_each
 from tests.policies.sessions.course import (
     BUNDLE,
+    Run,
     absent,
     at,
     health,
@@ -21,6 +26,7 @@ from tests.policies.sessions.course import (
     unregistered,
 )
 from tests.policies.sessions.joined import connected, expired, joined
+from tests.policies.sessions.world import World
 
 FLEET = ("b1", "b2", "b3")
 
@@ -96,3 +102,98 @@ def test_a_member_that_was_ordered_down_is_back(then: tuple[Observation, ...], i
     state = SessionsState(spent=(SpentShutdown(to_millis(at(10)), "b1"),))
     facts = joined(*connected(*FLEET), *then, until=15, state=state)
     assert facts.budget.down() == (set() if is_back else {"b1"})
+
+
+# --- What could not be read when a session was lost
+
+TEN = tuple(f"b{n}" for n in range(10))
+SHUTDOWN: dict[str, Any] = {"on_session_lost": "shutdown", "zombie_after": "10h"}
+
+
+def poll(second: float, *lost: str, trees_s: float = 0.1) -> list[Observation]:
+    """One look of both collectors, each at its own moment."""
+    states = [session(second, m, "expired" if m in lost else "connected", f"0x{m}") for m in TEN]
+    return [*states, tree(second + trees_s), tree(second + trees_s, name="/loadbalance/brokers")]
+
+
+def last(run: Run) -> str:
+    return run.told("b3")[-1][1]
+
+
+@for_each("trees_s", [-0.1, 0.0, 0.1], ids=["trees first", "together", "sessions first"])
+@for_each("batch_of", [lambda at: at, lambda at: at.replace(second=0)], ids=["by instant", "by minute"])
+@for_each(
+    ("fails_s", "expected"),
+    [(range(25, 60), "reconnect fleet_wide"), (range(25, 40), "shutdown session_lost")],
+    ids=["it expired meanwhile", "it expired after that"],
+)
+def test_a_session_that_expired_while_nothing_could_be_read_shuts_nobody_down(
+    trees_s: float, batch_of: Callable[[datetime], datetime], fails_s: range, expected: str
+) -> None:
+    """However readings are cut into batches: one of ten sessions is read as expired from 60 s on."""
+    run, readings = Run(**SHUTDOWN), list[Observation]()
+    for second in range(1, 125, 5):
+        if second in fails_s:
+            readings += [unread(second), tree(second + trees_s, outcome="timeout")]
+        else:
+            readings += poll(second, *(["b3"] if second >= 60 else []), trees_s=trees_s)
+    for batch in sorted({batch_of(seen.at) for seen in readings}):
+        run.together(*(seen for seen in readings if batch_of(seen.at) == batch))
+    assert last(run) == expected
+
+
+def test_a_failed_reading_of_one_tree_counts_though_it_arrives_after_the_loss_is_known() -> None:
+    """Collectors are processes of their own: a record of one may be late by seconds."""
+    run = Run(**SHUTDOWN).together(*poll(0)).together(*poll(10, "b3"))
+    assert last(run) == "hold confirming"
+    run.together(tree(5, outcome="timeout"), seconds=12)
+    assert last(run) == "reconnect fleet_wide"
+
+
+def test_others_that_lost_theirs_and_came_back_within_the_same_batch_count() -> None:
+    """As they do if each reading is a step of its own."""
+    lost_and_back = [
+        *poll(0),
+        *poll(10, "b1", "b2", "b3"),
+        *(session(15, m, "connected", f"0x{m}-2") for m in ("b1", "b2")),
+        *(session(second, "b3", "expired", "0xb3") for second in (15, 20, 25)),
+    ]
+    stepwise = Run(**SHUTDOWN).feed(sorted(lost_and_back, key=lambda o: o.at)).until(60)
+    merged = Run(**SHUTDOWN).together(*lost_and_back).until(60)
+    assert last(stepwise) == last(merged) == "reconnect fleet_wide"
+
+
+@for_each("first_s", [(0.0, 0.1, 0.2), (0.2, 0.0, 0.1), (0.0, 0.0, 0.0)], ids=["sessions", "trees", "together"])
+@for_each(
+    ("fails_s", "works_s", "expected"),
+    [(17.5, 22.5, "reconnect fleet_wide"), (12.5, 17.5, "shutdown session_lost")],
+    ids=["in the instant of its last connection", "in the instant before"],
+)
+def test_one_failed_reading_of_a_tree_counts_if_it_was_the_last_before_the_loss(
+    first_s: tuple[float, float, float], fails_s: float, works_s: float, expected: str
+) -> None:
+    """The member is last connected at about 20 s, and lost at about 25 s, whichever collector reads first."""
+    sessions, trees, health = first_s
+    first = {"session": sessions, "brokers": trees, "namespaces": trees, "health": health}
+    world = World(*TEN, first_s=first, **SHUTDOWN).until(fails_s).fail("brokers").until(works_s).fail()
+    assert world.until(22.5).lose("b3").until(120).last("b3") == expected
+
+
+def without_ownership(world: World) -> World:
+    """With an extensible load manager, and without `pulsar.admin_url`."""
+    world._outcome = lambda kind: "unsupported" if kind == "namespaces" else "ok"  # type: ignore[method-assign]
+    return world
+
+
+def test_a_tree_that_zookeeper_does_not_keep_makes_no_loss_fleet_wide() -> None:
+    world = without_ownership(World(*TEN, **SHUTDOWN)).until(22.5).lose("b3").until(120)
+    assert world.last("b3") == "shutdown session_lost"
+    assert ("zookeeper-unread", "messaging") not in world.run.firing()
+
+
+def test_bundles_of_before_a_change_of_the_load_manager_are_not_counted() -> None:
+    world = without_ownership(World(*TEN).own("b3", BUNDLE).until(20)).until(400).lose("b3").until(430).back("b3")
+    (recover,) = (d for d in world.until(480).run.sessions if d.verdict == "recover")
+    assert (recover.bundle_count, recover.bundles) == (None, ())
+    assert "it owned an unknown number of bundles" in recover.explanation
+    assert world.last("b3") == "resume recovered"

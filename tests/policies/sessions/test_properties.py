@@ -1,8 +1,10 @@
 """What holds of the sessions policy whatever happens: any readings, and courses of a whole fleet."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +19,7 @@ from policies.sessions import SessionDecision, SessionsState
 from policies.sessions.readings import MemberHealth, Ownerships, ZkSession, registration_path
 from policies.units import to_millis
 from policies.wire import audit_event
+from tests.cases import for_each
 from tests.examples import combined, examples
 from tests.policies.sessions.course import (
     BUNDLE,
@@ -337,25 +340,18 @@ def _happen(world: World, kind: str, what: Any) -> None:
             world.cut(*(name for name in what if name in connected))
         case "close":
             world.lose(*what)
-            _set(world, what, state="closed")
+            world.change(*what, state="closed")
         case "register" | "deregister":
-            _set(world, what, registered=kind == "register")
+            world.change(*what, registered=kind == "register")
         case "well" | "listed":
-            _set(world, what[:1], **{kind: what[1]})
+            world.change(what[0], **{kind: what[1]})
         case "silent" | "failing":
             setattr(world, kind, set(what))
         case "own" if what[0] in connected:
             world.own(*what)
         case "away":
-            world.run.wake_at = None  # nobody wakes it
             world.restart_collectors(world.now + what)
             world.now += what
-
-
-def _set(world: World, who: Iterable[str], **values: Any) -> None:
-    for name in who:
-        for key, value in values.items():
-            setattr(world.brokers[name], key, value)
 
 
 @few
@@ -406,9 +402,8 @@ def _says(seen: Observation, decision: SessionDecision) -> object:
 @given(fleet_courses, fleet_blocks)
 def test_no_alert_ends_because_nothing_is_read_any_more(course: list[tuple[int, Event]], block: dict[str, Any]) -> None:
     world, _ = played(course, block)
-    world.silent = {"session", "brokers", "namespaces", "health"}
     before = world.now
-    world.until(before + 4_000)
+    world.silence("session", "brokers", "namespaces", "health").until(before + 4_000)
     ended = [a for a in world.run.alerts if a.decided_at > at(before + 0.01) and a.status is AlertStatus.RESOLVED]
     # One that stands for others takes their place, as more sessions lapse.
     assert [a.summary for a in ended if a.alert != "session-lost"] == []
@@ -421,10 +416,7 @@ def test_when_all_is_well_again_each_claim_has_one_last_verdict_and_nothing_fire
     course: list[tuple[int, Event]], block: dict[str, Any]
 ) -> None:
     world, _ = played(course, block)
-    world.silent, world.failing = set(), set()
-    world.back(*NAMES)
-    for broker in world.brokers.values():
-        broker.well, broker.listed = "ok", True
+    world.silence().fail().back(*NAMES).change(*NAMES, well="ok", listed=True)
     world.own("b0", FLEET_PATHS[0]).own("b1", FLEET_PATHS[1]).until(world.now + 700)
     last = {(d.member, d.path): d.verdict.value for d in world.run.bundles}
     for path, owner in zip(FLEET_PATHS, ("b0", "b1"), strict=True):
@@ -438,10 +430,7 @@ def test_when_all_is_well_again_each_claim_has_one_last_verdict_and_nothing_fire
 def test_the_courses_bring_somebody_down_at_times(verdict: str) -> None:
     """Or the tests above would say nothing."""
     world = World(*NAMES, on_session_lost="shutdown", zombie_after="40s").until(15)
-    if verdict == "shutdown":
-        world.lose("b1")
-    else:
-        world.brokers["b1"].registered = False
+    world = world.lose("b1") if verdict == "shutdown" else world.change("b1", registered=False)
     assert [what.split()[0] for _, _, what in world.until(100).went_down()][:1] == [verdict]
 
 
@@ -501,3 +490,131 @@ def test_the_order_of_collectors_changes_no_decision(
     history: list[tuple[int, str, str]], block: dict[str, Any], order: list[str]
 ) -> None:
     assert decisions(history, block, order) == decisions(history, block, ["session", "brokers", "health"])
+
+
+# --- What one reading says and the next denies orders nothing
+
+ORDERED = frozenset({"shutdown", "restart", "unload", "re-own"})
+
+
+def everything(second: float, **odd: Observation) -> list[Observation]:
+    """A reading of each kind about b1, and the sessions of others; `odd` takes the place of those of its kind."""
+    names = ("b1", "b2", "b3", "b4")
+    usual = {
+        "session": session(second, "b1", "connected", "0xb1"),
+        "brokers": tree(second, *registrations(*names), name="/loadbalance/brokers"),
+        "bundles": tree(second, node("b1", "0xb1", BUNDLE)),
+        "health": health(second, "b1", listed=True),
+    }
+    others = [session(second, name, "connected", f"0x{name}") for name in names[1:]]
+    return [*(usual | odd).values(), *others]
+
+
+def registrations(*names: str) -> list[dict[str, Any]]:
+    return [node(name, f"0x{name}", f"/loadbalance/brokers/{name}") for name in names]
+
+
+ODD: dict[str, Callable[[float], dict[str, Observation]]] = {
+    "disconnected": lambda s: {"session": session(s, "b1", "disconnected", "0xb1")},
+    "expired": lambda s: {"session": session(s, "b1", "expired", "0xb1")},
+    "closed": lambda s: {"session": session(s, "b1", "closed", "0xb1")},
+    "another session": lambda s: {"session": session(s, "b1", "connected", "0xother")},
+    "another session, expired": lambda s: {"session": session(s, "b1", "expired", "0xother")},
+    "another session, closed": lambda s: {"session": session(s, "b1", "closed", "0xother")},
+    "a session without an id, closed": lambda s: {"session": session(s, "b1", "closed")},
+    "a session without an id, expired": lambda s: {"session": session(s, "b1", "expired")},
+    "a session that cannot be read": lambda s: {"session": unread(s, "b1")},
+    "sessions that cannot be read": lambda s: {"session": unread(s)},
+    "registrations that cannot be read": lambda s: {"brokers": tree(s, name="/loadbalance/brokers", outcome="timeout")},
+    "unregistered": lambda s: {"brokers": tree(s, *registrations("b2", "b3"), name="/loadbalance/brokers")},
+    "no broker registered": lambda s: {"brokers": tree(s, name="/loadbalance/brokers")},
+    "no owner": lambda s: {"bundles": tree(s)},
+    "another owner": lambda s: {"bundles": tree(s, node("b2", "0xb2", BUNDLE))},
+    "an unreadable owner": lambda s: {"bundles": tree(s, node(None, "0xb1", BUNDLE))},
+    "unreachable": lambda s: {"health": health(s, "b1", "unreachable")},
+    "unhealthy": lambda s: {"health": health(s, "b1", healthy=False)},
+    "not listed": lambda s: {"health": health(s, "b1", listed=False)},
+    "expired, and unregistered": lambda s: ODD["expired"](s) | ODD["unregistered"](s),
+    "expired, and owned by another": lambda s: ODD["expired"](s) | ODD["another owner"](s),
+    "expired, and unreachable": lambda s: ODD["expired"](s) | ODD["unreachable"](s),
+    "closed, and unregistered": lambda s: ODD["closed"](s) | ODD["unregistered"](s),
+}
+
+
+@for_each("odd", [odd for odd in ODD if ", and " not in odd])
+def test_a_reading_that_the_next_ones_deny_orders_nothing(odd: str) -> None:
+    run = Run(on_session_lost="shutdown", zombie_after="1m", shutdown_delay="0s")
+    for second in range(0, 120, 5):
+        run.together(*everything(second))
+        if second == 20:
+            run.see(*ODD[odd](21).values())
+    assert not [d for d in (*run.sessions, *run.bundles) if d.verdict in ORDERED]
+    assert not run.firing()
+    assert {m.track.status.value for m in run.known.members if m.track} == {"established"}
+
+
+VALIDITY_SECONDS = 300
+MOST_RECORDS = 16
+"""Of one subject within one validity: four losses, each with a few orders; then it flaps, and little follows."""
+
+
+@pytest.mark.parametrize(("odd", "collectors"), combined(ODD, [1, 2, 3], one_of=3))
+def test_contradicting_readings_are_few_records_and_bring_nobody_down(odd: str, collectors: int) -> None:
+    """One collector contradicts itself from reading to reading; of two or three, the last contradicts the others."""
+    rng = random.Random(f"{odd} {collectors}")
+    run = Run(on_session_lost=rng.choice(["shutdown", "reconnect"]), zombie_after=rng.choice(["30s", "1m", "5m"]))
+    run.together(*everything(0))
+    interval = rng.choice([4.0, 5.0, 6.0])
+    for number in range(int(VALIDITY_SECONDS / interval)):
+        for place, collector in enumerate(rng.sample(range(collectors), collectors)):
+            second = round(1 + interval * (number + place / collectors), 3)
+            is_odd = number % 2 == 1 if collectors == 1 else collector == collectors - 1
+            seen = everything(second, **(ODD[odd](second) if is_odd else {}))
+            named = [replace(each, id=f"{each.id} {collector}", source=f"zk-{collector}") for each in seen]
+            run.together(*rng.sample(named, len(named)))
+    records = Counter((getattr(d, "alert", ""), d.subject) for d in run.published)
+    assert max(records.values(), default=0) <= MOST_RECORDS, records
+    assert not [d for d in run.sessions if d.verdict in ("shutdown", "restart")]
+
+
+def test_a_registration_that_comes_and_goes_is_one_alert_until_it_is_stable() -> None:
+    run = Run().together(*everything(0))
+    for second in range(2, 60, 2):
+        run.together(*everything(second, **(ODD["unregistered"](second) if second % 4 else {})))
+    assert ("session-flapping", "b4") in run.firing()
+    assert ("not-registered", "b4") not in run.firing()
+    (alert,) = [a for a in run.alerts if (a.alert, a.labels["member"]) == ("session-flapping", "b4")]
+    assert alert.summary == (
+        "broker b4 of messaging was registered and unregistered in turn within 3 min, or collectors disagree about it"
+    )
+    for second in range(60, 1000, 60):
+        run.see(session(second, "b4", "connected", "0xb4"))
+    assert ("session-flapping", "b4") in run.firing(), "it does not end because readings of its registration do"
+    for second in range(1000, 1240, 10):
+        run.together(*everything(second))
+    assert not run.firing()
+
+
+def test_attempts_that_fail_and_succeed_in_turn_are_one_alert() -> None:
+    run = Run().together(*everything(0))
+    for second in range(2, 60, 2):
+        run.see(*everything(second) if second % 4 else [unread(second)])
+    assert [status for _, _, status in run.said("zookeeper-unread")] == ["firing", "resolved", "firing"]
+    assert run.alerts[-1].summary.startswith("attempts to read ZooKeeper of messaging fail and succeed in turn: ")
+    run.until(290)
+    assert run.said("zookeeper-unread")[-1][2] == "firing", "it does not end because readings do"
+    run.until(800)
+    assert run.alerts[-1].summary.startswith("ZooKeeper of messaging cannot be read (silence): "), "nobody tries now"
+    for second in range(800, 1040, 10):
+        run.together(*everything(second))
+    assert run.said("zookeeper-unread")[-1][2] == "resolved"
+
+
+def test_a_member_that_flaps_is_gone_when_readings_have_shown_it_closed_for_settle() -> None:
+    run = Run().together(*everything(0))
+    for second in range(2, 40, 2):
+        run.together(*everything(second, **({} if second % 6 else ODD["closed"](second))))
+    assert run.told("b1")[-1][1] != "gone closed"
+    for second in range(40, 300, 5):
+        run.together(*everything(second, **ODD["closed"](second)))
+    assert run.told("b1")[-1][1] == "gone closed"

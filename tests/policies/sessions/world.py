@@ -80,6 +80,23 @@ class World:
             broker.state, broker.number, broker.registered = "connected", broker.number + 1, registered
         return self
 
+    def change(self, *names: str, **fields: Any) -> "World":
+        """Change what is so of brokers."""
+        for name in names:
+            for field, value in fields.items():
+                setattr(self.brokers[name], field, value)
+        return self
+
+    def fail(self, *kinds: str) -> "World":
+        """Let these collectors alone be unable to read."""
+        self.failing = set(kinds)
+        return self
+
+    def silence(self, *kinds: str) -> "World":
+        """Let these collectors alone say nothing."""
+        self.silent = set(kinds)
+        return self
+
     def until(self, seconds: float) -> "World":
         """Let time pass while the collectors read."""
         while (moment := min(self._due.values())) <= seconds:
@@ -94,7 +111,8 @@ class World:
         return self
 
     def restart_collectors(self, at: float) -> "World":
-        """Stop all collectors, and let them read again at a moment."""
+        """Stop all collectors and Headgate, and let them read again at a moment."""
+        self.run.wake_at = None
         self._due = {kind: at + first for kind, first in self._first_s.items()}
         return self
 
@@ -124,10 +142,18 @@ class World:
         told = ((second, name, what) for name in self.brokers for second, what in self.run.told(name))
         return [each for each in told if each[2].split()[0] in ("shutdown", "restart")]
 
+    def down(self) -> list[str]:
+        """Every shutdown and restart, as "member verdict reason"."""
+        return [f"{name} {what}" for _, name, what in self.went_down()]
+
     def last(self, name: str) -> str:
         """The last decision on a broker."""
         told = self.run.told(name)
         return told[-1][1] if told else ""
+
+    def sentence(self, name: str) -> str:
+        """The sentence of the last decision on a broker."""
+        return next(d.explanation for d in reversed(self.run.sessions) if d.member == name)
 
     def fires(self, alert: str, name: str) -> bool:
         """Whether an alert about a member fires now."""
