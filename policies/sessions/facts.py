@@ -13,7 +13,7 @@ from policies.observations import Outcome
 from policies.sessions import fleet
 from policies.sessions.decisions import SessionStatus, SessionVerdict
 from policies.sessions.fold import ClusterState
-from policies.sessions.readings import BROKERS, NAMESPACES, named_member, registration_path
+from policies.sessions.readings import NAMESPACES, named_member, registration_path
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import (
     NEVER,
@@ -172,12 +172,11 @@ class Facts:
         return since_ms + millis_of(self.settings.orphan_after)
 
     def load_data_missed_ms(self, member: MemberFacts) -> int | None:
-        """When load data that a member was ordered to publish becomes overdue; None if that is not watched."""
-        is_watched = member.registration is not None or any(BROKERS.startswith(name) for name in self.sources if name)
+        """When load data that a member was ordered to publish becomes overdue; None if registrations are not read."""
         last = member.member.last_published
         if last is None or last.verdict is not SessionVerdict.REPUBLISH_LOAD_DATA:
             return None
-        if not is_watched or member.has_published:
+        if member.registration is None or member.has_published:
             return None
         return last.published_ms + millis_of(self.settings.load_data_after)
 

@@ -200,7 +200,7 @@ class MemberHealth(FetchedReading):
 def date_back(seen: Observation) -> Observation:
     """Return the observation with the time at which it was fetched, rather than published."""
     reading = seen.reading
-    if not isinstance(reading, FetchedReading) or not reading.age_ms:
+    if not isinstance(reading, FetchedReading):
         return seen
     return replace(seen, at=seen.at - timedelta(milliseconds=reading.age_ms))
 

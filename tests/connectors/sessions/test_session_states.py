@@ -1,5 +1,6 @@
 """What is concluded from looks at an ensemble: in virtual time, on a model of what its servers would say."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from connectors.sessions.session_states import EnsembleSnapshot, MemberTracker, SessionConnections, SessionStates
 from connectors.zookeeper.server_admin import SessionTable
 from policies.sessions.readings import MAX_NAME, SessionState, ZkSession
+from tests.cases import for_each
 
 CONNECTED, DISCONNECTED = SessionState.CONNECTED, SessionState.DISCONNECTED
 EXPIRED, CLOSED = SessionState.EXPIRED, SessionState.CLOSED
@@ -81,76 +83,107 @@ class Watcher:
             seen.append(self.see())
         return seen
 
+    def set(self, **fields: object) -> "Watcher":
+        """Change what the servers would say."""
+        for name, value in fields.items():
+            setattr(self.servers, name, value)
+        return self
 
-@pytest.fixture
-def watcher() -> Watcher:
+    def ping(self) -> "Watcher":
+        self.servers.ping()
+        return self
+
+
+def watched() -> Watcher:
+    """A session that has pinged in time."""
     watcher = Watcher(Servers())
     watcher.see()
     assert watcher.watch(6, ping_every=2) == [CONNECTED] * 6
     return watcher
 
 
-def test_a_connection_that_is_cut_is_seen_at_once(watcher: Watcher) -> None:
-    watcher.servers.where = None
-    assert watcher.watch(4) == [DISCONNECTED] * 4
+UNASKED: dict[str, object] = {"is_asked": False, "complete": False}
+"""The server with its connection does not answer."""
 
 
-def test_a_sign_of_life_that_reached_the_leader_late_does_not_hide_that_it_was_cut(watcher: Watcher) -> None:
-    watcher.servers.where = None
-    assert watcher.see() is DISCONNECTED
-    watcher.servers.touched = watcher.servers.now
-    watcher.servers.touched += 1.9
-    assert watcher.watch(4) == [DISCONNECTED] * 4
+def cut_when_unread(watcher: Watcher) -> list[SessionState]:
+    assert watcher.set(where=None).watch(1) == [DISCONNECTED]
+    return watcher.set(complete=False).watch(3)
 
 
-def test_a_frozen_process_is_disconnected_when_it_was_silent_for_half_its_timeout(watcher: Watcher) -> None:
-    watcher.servers.ping()
-    assert watcher.see() is CONNECTED
-    assert watcher.watch(5) == [CONNECTED, CONNECTED, CONNECTED, DISCONNECTED, DISCONNECTED]
+@for_each(
+    ("course", "expected"),
+    [
+        pytest.param(lambda w: w.set(where=None).watch(4), [DISCONNECTED] * 4, id="its connection is cut"),
+        pytest.param(
+            lambda w: [w.set(where=None).see(), *w.set(touched=w.servers.now + 1.9).watch(4)], [DISCONNECTED] * 5,
+            id="a sign of life from before that reaches the leader late",
+        ),
+        pytest.param(
+            lambda w: w.ping().watch(6), [CONNECTED] * 4 + [DISCONNECTED] * 2, id="it is silent for half its timeout"
+        ),
+        pytest.param(lambda w: [w.watch(5)[-1], *w.ping().watch(1)], [DISCONNECTED, CONNECTED], id="and pings again"),
+        pytest.param(
+            # A new leader gives each session its whole timeout.
+            lambda w: [
+                *w.set(where=None, touched=w.servers.now + 2).watch(3), *w.set(where="zk1", received=1).watch(1)
+            ],
+            [DISCONNECTED] * 3 + [CONNECTED], id="its server restarts, and its client is back",
+        ),
+        pytest.param(
+            lambda w: [w.ping().see(), *w.set(**UNASKED).watch(6)], [CONNECTED] * 6 + [DISCONNECTED],
+            id="its server does not answer: it has the benefit of the doubt for five sixths",
+        ),
+        pytest.param(
+            lambda w: w.set(**UNASKED).watch(60, ping_every=2), [CONNECTED] * 60, id="and its expiry moves"
+        ),
+        pytest.param(
+            lambda w: [w.ping().see(), *w.set(**UNASKED).watch(4), *w.set(is_asked=True, complete=True).watch(1)],
+            [CONNECTED] * 5 + [DISCONNECTED], id="to be asked again is no sign of life",
+        ),
+        pytest.param(cut_when_unread, [DISCONNECTED] * 3, id="it was cut before its server did not answer"),
+        pytest.param(
+            lambda w: [each for n, each in enumerate(w.set(is_asked=False).watch(60, ping_every=2)) if not 0 < n < 6],
+            [DISCONNECTED] + [CONNECTED] * 54, id="a server that nobody named, while its expiry moves",
+        ),
+        pytest.param(
+            lambda w: [w.set(is_asked=False).watch(12, ping_every=2)[-1], w.ping().watch(7)[-1]],
+            [CONNECTED, DISCONNECTED], id="and when it does not move any more",
+        ),
+        pytest.param(
+            lambda w: [w.set(now=w.servers.now + 10).see(gone=True), w.ping().see()], [EXPIRED, CONNECTED],
+            id="it is back after a change of leaders",
+        ),
+    ],
+)  # fmt: skip
+def test_the_states_of_a_session(course: Callable[[Watcher], list[SessionState]], expected: list[SessionState]) -> None:
+    assert course(watched()) == expected
 
 
-def test_it_is_connected_again_at_its_next_sign_of_life(watcher: Watcher) -> None:
-    assert DISCONNECTED in watcher.watch(5)
-    watcher.servers.ping()
-    assert watcher.watch(1) == [CONNECTED]
-
-
-def test_a_session_that_is_gone_long_before_its_timeout_was_closed(watcher: Watcher) -> None:
-    watcher.servers.now += 1
+def test_a_session_that_is_gone_long_before_its_timeout_was_closed() -> None:
+    watcher = watched().set(now=107)
     assert watcher.see(gone=True) is CLOSED
-    assert (watcher.states.find(S) or (None, None))[1] == 6000
+    assert watcher.states.find(S) == (CLOSED, 6000)
 
 
-def test_a_connected_session_that_the_table_misses_once_has_not_ended(watcher: Watcher) -> None:
-    """As seen of a real server, while it moved the session from one expiry to the next."""
-    watcher.watch(5, ping_every=2)
-    look = watcher.servers.look()
-    watcher.states.update(
-        EnsembleSnapshot(look.began_at, look.ended_at, SessionTable({}), look.connections, look.complete)
-    )
-    assert watcher.state is CONNECTED
-    assert set(watcher.watch(5, ping_every=2)) == {CONNECTED}
-
-
-def table_without_it(watcher: Watcher, *, nodes: bool) -> EnsembleSnapshot:
-    """A look at an ensemble that has just elected a leader: no client is connected again yet."""
+def table_without_it(watcher: Watcher, *, nodes: bool, connected: bool = False) -> EnsembleSnapshot:
+    """A look at an ensemble that has just elected a leader: no client is connected again yet, unless one is."""
     look = watcher.servers.look()
     table = SessionTable({}, {S: ("/loadbalance/brokers/b1:8080",)} if nodes else {})
-    return EnsembleSnapshot(look.began_at, look.ended_at, table, {}, look.complete)
+    return EnsembleSnapshot(look.began_at, look.ended_at, table, look.connections if connected else {}, look.complete)
 
 
-def test_a_session_that_the_table_misses_while_its_nodes_are_there_was_not_closed(watcher: Watcher) -> None:
-    """As seen of a new leader on a busy machine: it moved the session to another expiry as its client came back."""
-    watcher.watch(5, ping_every=2)
-    watcher.states.update(table_without_it(watcher, nodes=True))
-    assert watcher.state is CONNECTED
-    watcher.states.update(table_without_it(watcher, nodes=False))
-    assert watcher.state is CLOSED
+def test_a_session_that_the_table_misses_while_it_is_connected_or_has_nodes_was_not_closed() -> None:
+    """As seen of a real server that moved it to another expiry, and of a new leader, to which its client came back."""
+    watcher = watched()
+    for nodes, connected, expected in ((False, True, CONNECTED), (True, False, CONNECTED), (False, False, CLOSED)):
+        watcher.states.update(table_without_it(watcher, nodes=nodes, connected=connected))
+        assert watcher.state is expected
 
 
-def test_nodes_that_outlive_their_session_do_not_keep_it_alive(watcher: Watcher) -> None:
-    watcher.servers.now += T + 1
-    watcher.states.update(table_without_it(watcher, nodes=True))
+def test_nodes_that_outlive_their_session_do_not_keep_it_alive() -> None:
+    watcher = watched()
+    watcher.states.update(table_without_it(watcher.set(now=watcher.servers.now + T + 1), nodes=True))
     assert watcher.state is EXPIRED
 
 
@@ -167,24 +200,7 @@ def test_a_session_that_began_and_was_closed_between_pings_was_closed() -> None:
 def test_of_a_session_that_was_there_before_us_nobody_knows_how_long_it_had_to_live() -> None:
     watcher = Watcher(Servers())
     watcher.see()
-    watcher.servers.now += 1
-    assert watcher.see(gone=True) is EXPIRED
-
-
-def test_a_session_that_is_back_after_a_change_of_leaders_lives(watcher: Watcher) -> None:
-    watcher.servers.now += 10
-    assert watcher.see(gone=True) is EXPIRED
-    watcher.servers.ping()
-    assert watcher.see() is CONNECTED
-
-
-def test_after_a_restart_of_the_server_a_session_is_disconnected_until_its_client_is_back(watcher: Watcher) -> None:
-    watcher.servers.where = None
-    watcher.servers.touched = watcher.servers.now + 2  # a new leader gives each session its whole timeout
-    assert watcher.watch(3) == [DISCONNECTED] * 3
-    watcher.servers.where = "zk1"
-    watcher.servers.received = 1
-    assert watcher.watch(1) == [CONNECTED]
+    assert watcher.set(now=watcher.servers.now + 1).see(gone=True) is EXPIRED
 
 
 def test_an_old_connection_that_is_cleared_away_is_no_sign_of_life() -> None:
@@ -196,44 +212,6 @@ def test_an_old_connection_that_is_cleared_away_is_no_sign_of_life() -> None:
             EnsembleSnapshot(second, second + 0.1, table, {S: SessionConnections(6000, received)}, complete=True)
         )
     assert state_of(states) is DISCONNECTED
-
-
-class TestServersThatCannotBeAsked:
-    def test_a_session_on_such_a_server_has_the_benefit_of_the_doubt_for_five_sixths(self, watcher: Watcher) -> None:
-        watcher.servers.ping()
-        watcher.see()
-        watcher.servers.is_asked = watcher.servers.complete = False
-        assert watcher.watch(6) == [CONNECTED] * 5 + [DISCONNECTED]
-
-    def test_and_stays_connected_while_its_expiry_moves(self, watcher: Watcher) -> None:
-        watcher.servers.is_asked = watcher.servers.complete = False
-        assert watcher.watch(60, ping_every=2) == [CONNECTED] * 60
-
-    def test_to_be_asked_again_is_no_sign_of_life(self, watcher: Watcher) -> None:
-        watcher.servers.ping()
-        watcher.see()
-        watcher.servers.is_asked = watcher.servers.complete = False
-        assert watcher.watch(4) == [CONNECTED] * 4
-        watcher.servers.is_asked = watcher.servers.complete = True
-        assert watcher.watch(1) == [DISCONNECTED]
-
-    def test_what_was_cut_before_stays_cut(self, watcher: Watcher) -> None:
-        watcher.servers.where = None
-        assert watcher.watch(1) == [DISCONNECTED]
-        watcher.servers.complete = False
-        assert watcher.watch(3) == [DISCONNECTED] * 3
-
-    def test_a_session_on_a_server_that_nobody_named_is_connected_once_its_expiry_moves(self, watcher: Watcher) -> None:
-        watcher.servers.is_asked = False
-        seen = watcher.watch(60, ping_every=2)
-        assert seen[0] is DISCONNECTED
-        assert set(seen[6:]) == {CONNECTED}
-
-    def test_and_disconnected_when_it_does_not_move_any_more(self, watcher: Watcher) -> None:
-        watcher.servers.is_asked = False
-        watcher.watch(12, ping_every=2)
-        watcher.servers.ping()
-        assert watcher.watch(7)[-1] is DISCONNECTED
 
 
 def looked(began_at: float, ended_at: float, received: int | None) -> EnsembleSnapshot:
@@ -259,8 +237,8 @@ def test_a_session_that_may_have_run_out_while_it_was_looked_at_has_expired() ->
     assert state_of(states) is EXPIRED
 
 
-def test_a_date_that_flickers_by_a_second_is_no_sign_of_life(watcher: Watcher) -> None:
-    watcher.servers.where = None
+def test_a_date_that_flickers_by_a_second_is_no_sign_of_life() -> None:
+    watcher = watched().set(where=None)
     for second in range(20):
         watcher.servers.now += 1
         look = watcher.servers.look()

@@ -455,6 +455,10 @@ def test_ownership_that_is_not_shown_is_one_alert_until_it_is_read() -> None:
     assert run.firing() == set()
 
 
+def test_sessions_that_no_server_lists_hide_no_ownership() -> None:
+    assert Run().see(unread(0, outcome="unsupported")).firing() == {("zookeeper-unread", CLUSTER)}
+
+
 def test_a_branch_that_no_record_can_hold_is_named() -> None:
     run = Run().see(tree(0, name="/namespace/t"), tree(0, name="/namespace/u", outcome="unsupported"))
     assert "below /namespace/u: " in run.alerts[0].summary

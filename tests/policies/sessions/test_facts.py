@@ -95,6 +95,8 @@ LISTED = (registered(5, "b1", "0xb1"), health(12, "b1", listed=True))
         pytest.param((*CUT_OFF, unregistered(5, "b1")), False, id="connected again, and not registered yet"),
         pytest.param(LISTED, True, id="registered as before, and listed since"),
         pytest.param((*LISTED, unregistered(13, "b1")), False, id="listed since, and no longer registered"),
+        pytest.param((health(12, "b1", "timeout"), health(13, "b1", "timeout")), False, id="it does not answer"),
+        pytest.param((health(12, "b1", "timeout"), health(13, "b1")), True, id="it was down, and answers"),
         pytest.param((*LISTED, *expired("b1", seconds=13)), False, id="listed since, and without a session"),
     ],
 )

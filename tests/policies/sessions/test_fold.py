@@ -44,12 +44,19 @@ def test_the_registrations_of_known_members_are_expected_in_their_tree() -> None
     assert set(cluster.nodes.by_path) == {registration_path("b1"), registration_path("b2")}
 
 
-def test_readings_beyond_the_bound_of_nodes_are_refused_and_known_nodes_are_not(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("bound", "readings"),
+    [
+        ("nodes", [tree(1, node("b1", "0xa")), tree(2, node("b2", "0xb")), owned(3, "b1", "0xa", f"{BUNDLE}0")]),
+        ("trees", [tree(1), tree(2, node("b1", "0xa")), tree(3, name="/loadbalance/brokers")]),
+        ("members", [health(1, "b1"), session(2, "b1", "connected", "0xa"), health(3, "b2")]),
+    ],
+)
+def test_readings_beyond_a_bound_are_refused_and_those_of_known_things_are_not(
+    monkeypatch: pytest.MonkeyPatch, bound: str, readings: list[Observation]
 ) -> None:
-    monkeypatch.setattr(fold, "MOST_NODES", 1)
-    cluster = folded(tree(1, node("b1", "0xa")), tree(2, node("b2", "0xb")), owned(3, "b1", "0xa", f"{BUNDLE}0"))
-    assert (len(cluster.nodes.by_path), [*cluster.refused.values()]) == (1, ["more than 1 nodes"])
+    monkeypatch.setattr(fold, f"MOST_{bound.replace('trees', 'sources').upper()}", 1)
+    assert folded(*readings).refused == {readings[2].id: f"more than 1 {bound}"}
 
 
 @pytest.mark.parametrize(("seconds", "since"), [(300, 0), (300.001, 300.001)])

@@ -92,6 +92,11 @@ def test_a_fleet_that_lost_its_sessions_is_not_shut_down() -> None:
     assert run.said("session-lost") == [(10, "b1", "firing"), (12, "b1", "resolved")]
 
 
+def test_a_shutdown_is_decided_when_its_delay_is_over_without_another_reading() -> None:
+    run = start("b1", "b2", "b3", **SHUTDOWN).see(*still_lost("b1", every=3, first=11, last=14)).until(30)
+    assert run.told("b1") == [(11, "hold confirming"), (16, "shutdown session_lost")]
+
+
 def test_members_of_another_role_are_another_fleet() -> None:
     run = Run(**SHUTDOWN).together(
         *[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3")],
@@ -139,10 +144,11 @@ def test_a_member_that_failed_ten_times_within_seconds_waits_until_others_cut_of
 
 
 def test_without_a_budget_a_member_that_does_not_come_back_is_an_alert() -> None:
-    run = start("b1", "b2", "b3", shutdown_budget=0).see(session(10, "b1", "expired", "0xb1")).until(310)
-    assert run.told("b1")[-1] == (310, "reconnect shutdown_budget")
-    assert ("reconnect-exhausted", "b1") not in run.firing(), "a reading five minutes old begins no critical alert"
-    run.see(*still_lost("b1", first=315, last=320))
+    run = start("b1", "b2", "b3", shutdown_budget=0, reconnect_deadline="4m")
+    run.see(session(10, "b1", "expired", "0xb1")).until(260)
+    assert run.told("b1")[-1] == (250, "reconnect shutdown_budget")
+    assert ("reconnect-exhausted", "b1") not in run.firing(), "a reading four minutes old begins no critical alert"
+    run.see(*still_lost("b1", first=265, last=270))
     assert ("reconnect-exhausted", "b1") in run.firing()
 
 
