@@ -258,7 +258,10 @@ def test_who_was_restarted_and_has_a_session_has_its_time_to_register() -> None:
 
 @pytest.mark.parametrize("what", ["shutdown session_lost", "restart zombie"])
 def test_what_was_decided_in_shadow_mode_and_still_is_the_case_is_said_when_it_may_be_carried_out(what: str) -> None:
-    block = {"on_session_lost": "shutdown", "zombie_after": NO_ZOMBIES if what.startswith("shutdown") else "3m"}
+    block: dict[str, Any] = {
+        "on_session_lost": "shutdown",
+        "zombie_after": NO_ZOMBIES if what.startswith("shutdown") else "3m",
+    }
     world = fleet(mode="shadow", **block)
     (world.lose("b1") if what.startswith("shutdown") else world.change("b1", registered=False)).until(250)
     world.run.reload(**block)
