@@ -1,11 +1,12 @@
 """Past records, from a tail that plays what a test wants: all of a time range, and the last reading of each subject."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from threading import Event
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -17,52 +18,41 @@ from policies.observations import Reading
 from policies.sessions.readings import MemberHealth, SessionState, ZkSession
 from policies.units import UserError, to_millis
 from policies.wire import observation_event
+from tests.fakes.tail import FakeTail
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 KAFKA = KafkaConnection(bootstrap_servers="127.0.0.1:9092")
 
 
+@dataclass
 class Played:
-    """In place of `Tail`."""
+    """What a tail reads, and how it was made."""
 
     records: tuple[Record, ...] = ()
-    ends = True
+    ends: bool = True
     failure: UserError | None = None
-    problem: str | None = "Kafka does not answer"
-    missing: tuple[str, ...] = ()
+    missing: list[str] = field(default_factory=list)
     asked: tuple[Mapping[str, timedelta | None], datetime | None] = ({}, None)
 
-    def __init__(
+    def tail(
         self, _: KafkaConnection, histories: Mapping[str, timedelta | None], client_id: str, until: Any = None
-    ) -> None:
+    ) -> FakeTail:
         if self.failure is not None:
             raise self.failure
-        type(self).asked = histories, until
-        self.left = list(self.records)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    @property
-    def caught_up(self) -> bool:
-        return self.ends and not self.left
-
-    def poll(self, _: float) -> list[Record]:
-        return [self.left.pop(0)] if self.left else []
+        self.asked = histories, until
+        silence: list[list[Record]] = [] if self.ends else [[]] * 9
+        made = FakeTail([*([each] for each in self.records), *silence])
+        made.missing = self.missing
+        return made
 
 
 @pytest.fixture(autouse=True)
-def played(monkeypatch: pytest.MonkeyPatch) -> type[Played]:
-    class Now(Played):
-        pass
-
-    monkeypatch.setattr(tail, "Tail", Now)
+def played(monkeypatch: pytest.MonkeyPatch) -> Played:
+    now, clock = Played(), count(0, 10)
+    monkeypatch.setattr(tail, "Tail", now.tail)
     monkeypatch.setattr(tail, "reach", lambda _: 1)
-    clock = count(0, 10)
     monkeypatch.setattr(tail, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    return Now
+    return now
 
 
 def at(seconds: float) -> datetime:
@@ -78,7 +68,7 @@ def read(topics: list[str], since: float, to: float) -> list[Record]:
 
 
 def test_a_range_comes_in_the_order_of_appending_from_its_first_instant_until_before_its_last(
-    played: type[Played],
+    played: Played,
 ) -> None:
     played.records = (put(1), put(4, offset=1), put(6, offset=2), put(2, partition=1), put(5, "b"), put(0, "b"))
     found = read(["a", "b"], 1, 6)
@@ -89,15 +79,15 @@ def test_a_range_comes_in_the_order_of_appending_from_its_first_instant_until_be
     assert all(at(1) > datetime.now(UTC) - (each or timedelta(0)) for each in histories.values())
 
 
-def test_a_topic_that_does_not_exist_is_named(played: type[Played]) -> None:
-    played.missing = ("missing",)
+def test_a_topic_that_does_not_exist_is_named(played: Played) -> None:
+    played.missing = ["missing"]
     with pytest.raises(UserError, match=r"^missing: "):
         read(["missing"], 0, 1)
 
 
-def test_silence_in_the_middle_is_an_error_and_not_the_end(played: type[Played]) -> None:
+def test_silence_in_the_middle_is_an_error_and_not_the_end(played: Played) -> None:
     played.records, played.ends = (put(1),), False
-    with pytest.raises(UserError, match=r"^kafka: Kafka does not answer"):
+    with pytest.raises(UserError, match=r"^kafka: \d batches behind"):
         read(["a"], 0, 9)
 
 
@@ -113,7 +103,7 @@ def found(stop: Event | None = None) -> list[ZkSession]:
     return last_readings(KAFKA, "observed", ZkSession, timedelta(hours=1), stop or Event())
 
 
-def test_of_each_thing_the_last_reading_counts_and_other_records_do_not(played: type[Played]) -> None:
+def test_of_each_thing_the_last_reading_counts_and_other_records_do_not(played: Played) -> None:
     first, second = reading(SessionState.CONNECTED), reading(SessionState.EXPIRED)
     other = reading(SessionState.CLOSED, "b2")
     health = MemberHealth(cluster="payments", member="b1:8080")
@@ -122,17 +112,17 @@ def test_of_each_thing_the_last_reading_counts_and_other_records_do_not(played: 
     assert found() == [second, other]
 
 
-def test_what_there_is_counts_when_not_all_can_be_read(played: type[Played]) -> None:
+def test_what_there_is_counts_when_not_all_can_be_read(played: Played) -> None:
     (value,) = encoded([reading(SessionState.CONNECTED)])
     played.records, played.ends = (Record("observed", None, value, 0),), False
     with capture_logs() as lines:
         assert len(found()) == 1
         played.failure = UserError("no such file")
         assert found() == []
-    assert [line["detail"] for line in lines] == ["kafka: Kafka does not answer", "no such file"]
+    assert [line["detail"] for line in lines] == ["kafka: 7 batches behind", "no such file"]
 
 
-def test_it_ends_when_it_is_told_to(played: type[Played]) -> None:
+def test_it_ends_when_it_is_told_to(played: Played) -> None:
     played.ends, stop = False, Event()
     stop.set()
     assert found(stop) == []
