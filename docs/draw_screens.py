@@ -24,7 +24,7 @@ from prometheus_client import CollectorRegistry
 from rich.console import Console
 from rich.text import Text
 
-from connectors.exporter.http import MetricsServer
+from connectors.http.server import MetricsServer
 from deploy.demo.story import Phase
 from policies.observations import Outcome
 from policies.throttle.readings import ReplicaSizes, TopicUsage, VolumeUsage

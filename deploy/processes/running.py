@@ -27,9 +27,9 @@ from prometheus_client import (
 )
 
 from connectors.component import Component
-from connectors.exporter.http import MetricsServer
 from connectors.exporter.page.site import StatusSite
 from connectors.http.access import require_free_port
+from connectors.http.server import MetricsServer
 from connectors.http.tls import Certificates, find_files
 from deploy.settings.application import Settings
 from policies.units import UserError

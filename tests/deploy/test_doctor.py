@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from connectors.collection import Probe, ProbeResult
 from connectors.component import Component
-from connectors.exporter.http import MetricsServer
 from connectors.http.access import HttpAccess
+from connectors.http.server import MetricsServer
 from connectors.kafka.admin import cluster_acl, principal_of
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topics import GROUP, acl_command, missing_rights, rights

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.exporter.http import _INDEX
+from connectors.http.server import _INDEX
 from policies.registry import CORE_TOPICS
 from tests.docs.blocks import ROOT
 from tools.reference.pages import document

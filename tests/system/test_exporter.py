@@ -24,7 +24,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.parser import text_string_to_metric_families
 
 from connectors.exporter.exporter import Exporter
-from connectors.exporter.http import MetricsServer
+from connectors.http.server import MetricsServer
 from connectors.kafka import tail
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record

@@ -15,10 +15,10 @@ from pydantic import BaseModel
 from starlette.responses import HTMLResponse, Response
 
 from connectors.collection import ticks
-from connectors.exporter.http import error_response, json_response
 from connectors.exporter.page.history import HOUR, INTERVAL_SECONDS, WINDOWS, History, Window
 from connectors.exporter.page.plot import Plot, draw_fill
 from connectors.exporter.page.status import ClustersDocument, ClusterStatus, Concern, StatusDocuments, build_status
+from connectors.http.server import error_response, json_response
 from connectors.views import LoopSnapshot
 from policies.policy import LOOP
 from policies.registry import alert_kind, alert_kinds

@@ -31,7 +31,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 def serving(port: int = 0, host: str = LOOPBACK, serve: Any = app, access: HttpAccess | None = None) -> HttpServer:
     tls = (access or HttpAccess()).tls()
-    return HttpServer(serve, host, port, name="test", setting="metrics.port", tls=tls, headers={})
+    return HttpServer(serve, host, port, setting="metrics.port", tls=tls)
 
 
 def get(port: int, path: str = "/", host: str = LOOPBACK) -> bytes:

@@ -15,7 +15,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from starlette.responses import HTMLResponse, Response
 
-from connectors.exporter.http import MetricsServer
+from connectors.http.server import MetricsServer
 from tests.connectors.exporter.loop import START, members, paused
 from tests.connectors.exporter.page.world import World, log_dirs
 

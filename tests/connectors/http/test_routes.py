@@ -16,8 +16,8 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.responses import PlainTextResponse, Response
 
-from connectors.exporter.http import MetricsServer
 from connectors.http.access import HttpAccess
+from connectors.http.server import MetricsServer
 from tests.cases import for_each
 from tests.certificates import write_both
 
@@ -185,7 +185,7 @@ def test_an_odd_path_is_answered_all_the_same(server: MetricsServer, path: str) 
 
 @for_each(
     "path",
-    ["/static/../http.py", "/static/%2e%2e/http.py", "/static//etc/passwd", "/static/", "/static/..%2fsite.py"],
+    ["/static/../site.py", "/static/%2e%2e/site.py", "/static//etc/passwd", "/static/", "/static/..%2fsite.py"],
 )
 def test_no_other_file_is_served(server: MetricsServer, path: str) -> None:
     assert get(server, path)[0].status == 404
