@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
 
 from kazoo.exceptions import BadVersionError, NoAuthError, NoNodeError
 
@@ -98,23 +97,25 @@ class ReferenceZnodes:
     def _write(self, path: str, before: Node[bytes] | None, move: Move) -> Attribution:
         assert before is not None  # noqa: S101 - an absent znode needs no write
         data = set_attribution(move.kind, before.value, move.ledger_id, move.owners, move.to, move.new_id)
-        if wider := [part for part in move.find_changes(before.value, data) if part not in move.changes]:
+        changed = move.find_changes(before.value, data)
+        if wider := [part for part in changed if part not in move.changes]:
             raise ZnodeError(f"{path}: not written, as this would change more: {', '.join(wider)}")
         try:
-            stat = self._set(path, data, before.version)
+            asked = self._session.client().set_async(path, data, version=before.version)
+            stat = asked.get(timeout=self._session.connection.timeout_seconds)
         except BadVersionError:
             return Attribution(LedgerOutcome.CONFLICT, detail=f"{path}: others wrote it meanwhile")
         except NoNodeError:
             return Attribution(detail=f"{path} was deleted meanwhile")
+        except NoAuthError:
+            raise ZnodeError(f"{path}: its ACL does not let us write it") from None
+        except ZOOKEEPER_FAILURES as error:
+            raise ZnodeError(f"{path}: {describe_zookeeper_error(error)}") from None
         if stat.czxid != before.czxid:
             # Deleted and created again between our read and write, with the same version: an operator must look.
             wide = (ValuePart.ATTRIBUTION, ValuePart.OTHER)
             return Attribution(changed=wide, detail=f"{path}: a new one was overwritten")
-        now = self._read(path)
-        # Writes of other clients after ours are not our changes.
-        ours = now.value if now is not None and now.mzxid == stat.mzxid else data
-        taken_back = Attribution(LedgerOutcome.CONFLICT, detail=f"{path}: others took it back")
-        return replace(_judge_znode(path, now, move) or taken_back, changed=move.find_changes(before.value, ours))
+        return Attribution(changed=changed)
 
     def _read(self, path: str) -> Node[bytes] | None:
         """Return a znode; None if it does not exist."""
@@ -123,17 +124,6 @@ class ReferenceZnodes:
             return self._nodes.read(path)
         except ZnodeError as error:
             raise ZnodeError(f"{path}: {error}") from None
-
-    def _set(self, path: str, data: bytes, version: int) -> Any:
-        try:
-            asked = self._session.client().set_async(path, data, version=version)
-            return asked.get(timeout=self._session.connection.timeout_seconds)
-        except (BadVersionError, NoNodeError):
-            raise
-        except NoAuthError:
-            raise ZnodeError(f"{path}: its ACL does not let us write it") from None
-        except ZOOKEEPER_FAILURES as error:
-            raise ZnodeError(f"{path}: {describe_zookeeper_error(error)}") from None
 
 
 def _judge_znode(path: str, znode: Node[bytes] | None, move: Move) -> Attribution | None:

@@ -37,8 +37,6 @@ class Server:
     """What every request fails with, while it is set."""
     before_commit: list[Callable[[], object]] = field(default_factory=list)
     """Actions of other clients just before a write, once each."""
-    after_set: list[Callable[[], object]] = field(default_factory=list)
-    """The same just after a znode was set."""
     watches: dict[str, list[Callable[[object], object]]] = field(default_factory=dict)
     """By path, one-time callbacks for the creation, change or deletion of a znode."""
     _session_ids: "count[int]" = field(default_factory=lambda: count(1))
@@ -165,7 +163,6 @@ class _Client:
         (result,) = self.server.apply([("set", path, data, version, 0)])
         if isinstance(result, Exception):
             raise result
-        self.server.meddle(self.server.after_set)
         return cast("Stat", result)
 
     def _answer(self, ask: Callable[[], Any]) -> "_Answer":

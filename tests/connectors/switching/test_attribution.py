@@ -124,22 +124,6 @@ def test_what_others_wrote_before_us_is_not_lost() -> None:
     assert world.positions() == [(99, "new"), (8, "old")]
 
 
-@for_each(
-    ("written", "outcome"),
-    [
-        (cursor(7, *cluster_is("new"), unknown=MARK_DELETE), DONE),
-        (cursor(7), Attribution(LedgerOutcome.CONFLICT, CHANGED, detail=f"{CURSOR}: others took it back")),
-        (cursor(11, *cluster_is("new")), Attribution(LedgerOutcome.ROLLED_OVER, CHANGED, new_id=11, attribution="new")),
-    ],
-    ids=["more", "as before", "another ledger"],
-)
-def test_what_others_write_after_us_is_none_of_our_changes(written: bytes, outcome: Attribution) -> None:
-    world = World()
-    world.put(CURSOR, cursor(7))
-    world.server.after_set.append(lambda: world.put(CURSOR, written))
-    assert world.move_cursor() == outcome
-
-
 def test_an_edit_that_would_change_more_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     before = world.put(CURSOR, cursor(7, unknown=MARK_DELETE))
@@ -147,14 +131,6 @@ def test_an_edit_that_would_change_more_is_not_written(monkeypatch: pytest.Monke
     detail = f"{CURSOR}: not written, as this would change more: other"
     assert world.move_cursor() == Attribution(LedgerOutcome.FAILED, detail=detail)
     assert world.get(CURSOR) == before
-
-
-def test_what_changed_is_read_from_the_znode_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
-    world.put(CURSOR, cursor(7, unknown=MARK_DELETE))
-    write, garbled = world.references._set, cursor(7, *cluster_is("new"))
-    monkeypatch.setattr(world.references, "_set", lambda path, _data, version: write(path, garbled, version))
-    assert world.move_cursor() == Attribution(changed=(ValuePart.ATTRIBUTION, ValuePart.OTHER))
 
 
 def test_a_cursor_made_anew_under_our_hands_is_told_as_a_wide_change() -> None:
@@ -183,11 +159,10 @@ def test_a_ledger_that_nothing_names_any_more_is_gone(data: bytes | None) -> Non
     assert world.references.read_owners([CURSOR], LedgerKind.CURSOR, 7) == frozenset()
 
 
-@for_each("when", ["before_commit", "after_set"])
-def test_a_cursor_deleted_while_we_write_is_gone(when: str) -> None:
+def test_a_cursor_deleted_while_we_write_is_gone() -> None:
     world = World()
     world.put(CURSOR, cursor(7))
-    getattr(world.server, when).append(lambda: world.server.delete(CURSOR))
+    world.server.before_commit.append(lambda: world.server.delete(CURSOR))
     assert world.move_cursor().failure is None
 
 
