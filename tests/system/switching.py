@@ -40,15 +40,15 @@ SCHEMAS = "/schemas/t/n"
 BROKERS = "/loadbalance/brokers"
 
 _ZOOKEEPER = {"session_timeout": "4s", "timeout": "3s"}
-_BOOKIE_SESSION_MS = 60_000
-"""Long, so that bookies outlive a killed ZooKeeper."""
-
 Tree = dict[str, tuple[bytes, int]]
 """Data and mzxid of each znode, by path."""
 
 
 class Clusters:
     """A ZooKeeper of its own with two BookKeeper clusters of one bookie each, and a client of both."""
+
+    bookie_session_ms = 60_000
+    """Long, so that bookies outlive a killed ZooKeeper."""
 
     def __init__(self, folder: Path, jars: Sequence[Path]) -> None:
         self.folder = folder
@@ -64,7 +64,7 @@ class Clusters:
             for name in (OLD, NEW):
                 init_cluster(self.folder / f"init-{name}", self._jars, self.servers(name))
                 folder = self.folder / name
-                bookie = Bookie(folder, self._jars, self.servers(name), session_timeout_ms=_BOOKIE_SESSION_MS)
+                bookie = Bookie(folder, self._jars, self.servers(name), session_timeout_ms=self.bookie_session_ms)
                 self.bookies[name] = stack.enter_context(bookie)
             stack.enter_context(self.ledgers)
             self._stack = stack.pop_all()

@@ -7,8 +7,7 @@ import signal
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,13 +23,10 @@ from connectors.switching.reconciler import REQUESTED_COPIES
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.java.jvm import find_java
-from policies.switching.ledgers import Layout, path_of
 from tests.connectors.bookkeeper.copies import COPIED, DELETED, EXISTS, FOREIGN, PARTIAL, UNRECORDED, end, word
-from tests.system.bookkeeper import Bookie, init_cluster
-from tests.system.ledgers import LedgerClient
 from tests.system.processes import freeze
+from tests.system.switching import NEW, OLD, Clusters
 from tests.system.waiting import eventually
-from tests.system.zookeeper import ZooKeeper
 
 TIMEOUT = timedelta(hours=1)
 """No test waits until it ends."""
@@ -53,23 +49,26 @@ def delete(copier: LedgerCopier, ledger_id: int, *, own: bool = False) -> str:
     return end(lambda: copier.delete(ledger_id, own=own))
 
 
-@dataclass(frozen=True)
-class Two:
-    """Two clusters of one bookie each below two chroots of one ZooKeeper, and a client of both."""
+class Two(Clusters):
+    """Two clusters, and what copies from the one to the other."""
 
-    zookeeper: ZooKeeper
-    jars: tuple[Path, ...]
-    old: str
-    new: str
-    old_bookie: Bookie
-    new_bookie: Bookie
-    ledgers: LedgerClient
-    jvm: BookKeeperJvm
-    session: ZooKeeperSession
+    bookie_session_ms = 3_000  # a bookie that was killed comes back
 
-    def instance(self, servers: str) -> str:
-        with self.zookeeper.client() as client:
-            return str(client.get(f"/{servers.partition('/')[2]}/ledgers/INSTANCEID")[0].decode())
+    def __init__(self, folder: Path, jars: tuple[Path, ...]) -> None:
+        super().__init__(folder, jars)
+        self.jars = jars
+        self.old, self.new = self.servers(OLD), self.servers(NEW)
+        self.jvm = BookKeeperJvm(find_java(), jars, folder / "jvm", heap_mebibytes=64)
+        self.session = ZooKeeperSession("journal", ZooKeeperConnection(servers=self.zookeeper.servers))
+
+    def __exit__(self, *error: object) -> None:
+        self.session.close()
+        self.jvm.close()
+        super().__exit__(*error)
+
+    def instance(self, name: str) -> str:
+        with self.zookeeper.client(chroot=f"/{name}") as client:
+            return str(client.get("/ledgers/INSTANCEID")[0].decode())
 
     def uris(self) -> tuple[str, str]:
         return f"zk+hierarchical://{self.old}/ledgers", f"zk+hierarchical://{self.new}/ledgers"
@@ -84,43 +83,17 @@ class Two:
             self.jvm.close()
 
     def journal(self) -> CopyJournal:
-        return CopyJournal(self.session, source=self.instance(self.old), target=self.instance(self.new))
+        return CopyJournal(self.session, source=self.instance(OLD), target=self.instance(NEW))
 
-    def tree(self, servers: str) -> dict[str, tuple[bytes, Any]]:
-        """Every znode of a cluster's metadata, with its data and all of its stat."""
-        with self.zookeeper.client() as client:
-            found: dict[str, tuple[bytes, Any]] = {}
-            ahead = ["/" + servers.partition("/")[2]]
-            while ahead:
-                path = ahead.pop()
-                found[path] = client.get(path)
-                ahead += [f"{path}/{child}" for child in client.get_children(path)]
-            return found
-
-    def exists(self, servers: str, ledger_id: int) -> bool:
-        path = "/" + servers.partition("/")[2] + "/ledgers" + path_of(Layout.HIERARCHICAL, ledger_id)
-        with self.zookeeper.client() as client:
-            return client.exists(path) is not None
+    def exists(self, name: str, ledger_id: int) -> bool:
+        return bool(self.ledger_ids(name, [ledger_id]))
 
 
 @pytest.fixture(scope="module")
-def two(
-    zookeeper: ZooKeeper, bookkeeper_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Two]:
-    folder, jars = tmp_path_factory.mktemp("two-clusters"), bookkeeper_jars
-    old, new = f"{zookeeper.servers}/copy-old", f"{zookeeper.servers}/copy-new"
-    with ExitStack() as stack:
-        for name, servers in (("old", old), ("new", new)):
-            init_cluster(folder / f"init-{name}", jars, servers)
-        bookies = (Bookie(folder / "old", jars, old), Bookie(folder / "new", jars, new))
-        for bookie in bookies:
-            stack.enter_context(bookie)
-        client = stack.enter_context(LedgerClient(folder / "client", jars))
-        jvm = BookKeeperJvm(find_java(), jars, folder / "jvm", heap_mebibytes=64)
-        stack.callback(jvm.close)
-        session = ZooKeeperSession("journal", ZooKeeperConnection(servers=zookeeper.servers))
-        stack.callback(session.close)
-        yield Two(zookeeper, jars, old, new, *bookies, client, jvm, session)
+def two(bookkeeper_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
+    two = Two(tmp_path_factory.mktemp("two-clusters"), bookkeeper_jars)
+    with two:
+        yield two
 
 
 _ids = iter(range(5_000_000, 6_000_000))
@@ -150,7 +123,7 @@ def test_ledgers_are_copied_byte_for_byte_and_the_source_is_not_touched(two: Two
     custom = {"application": b"pulsar", "pulsar/cursor": b"\x00\xffbinary"}
     for number, each in enumerate(ids):
         two.ledgers.write(two.old, each, some_entries(number), custom)
-    before = two.tree(two.old)
+    before = two.tree(f"/{OLD}")
 
     with two.copier() as copier:
         results = copy_all(copier, ids)
@@ -158,13 +131,13 @@ def test_ledgers_are_copied_byte_for_byte_and_the_source_is_not_touched(two: Two
 
     assert {end(lambda each=each: each) for each in results} == {COPIED}  # type: ignore[misc]
     assert [result.source and result.source.ledger_id for result in results] == list(ids)
-    assert two.tree(two.old) == before
+    assert two.tree(f"/{OLD}") == before
     for number, each in enumerate(ids):
         entries = two.ledgers.read(two.old, each)
         assert two.ledgers.read(two.new, each) == entries
         assert len(entries) == len(some_entries(number))
         copied = two.ledgers.custom_metadata(two.new, each)
-        assert copied.pop(PROVENANCE).startswith(two.instance(two.old).encode() + b"/")
+        assert copied.pop(PROVENANCE).startswith(two.instance(OLD).encode() + b"/")
         assert copied == custom
     assert again == {EXISTS}
     assert all(r.source == replace_created(r.target, r.source) for r in results)
@@ -200,7 +173,7 @@ def test_an_open_ledger_is_not_copied_and_its_writer_goes_on(two: Two, ledger_id
     writer.addEntry(0, b"before")
     with two.copier() as copier:
         assert "still written to" in copy(copier, ledger_id)
-        assert not two.exists(two.new, ledger_id)
+        assert not two.exists(NEW, ledger_id)
         writer.addEntry(1, b"after")
         writer.close()
         assert copy(copier, ledger_id) == COPIED
@@ -216,16 +189,16 @@ def test_killed_while_writing_the_partial_copy_is_known_as_ours_and_made_again(t
     with two.copier(window_bytes=20_000) as copier, ThreadPoolExecutor(1) as pool:
         two.ledgers.write(two.old, warm := next(_ids), [b"1"])
         assert copy(copier, warm) == COPIED, "a frozen bookie loses its session before a JVM starts"
-        with two.new_bookie.frozen():
+        with two.bookies[NEW].frozen():
             copying = pool.submit(copy, copier, ledger_id)
-            eventually("the copy exists", lambda: two.exists(two.new, ledger_id))
+            eventually("the copy exists", lambda: two.exists(NEW, ledger_id))
             assert two.jvm.pid is not None
             os.kill(two.jvm.pid, signal.SIGKILL)
             assert "the JVM of the BookKeeper client is gone" in copying.result()
         assert delete(copier, ledger_id) == UNRECORDED
         assert copy(copier, ledger_id) == PARTIAL
         assert delete(copier, ledger_id, own=True) == DELETED
-        assert not two.exists(two.new, ledger_id)
+        assert not two.exists(NEW, ledger_id)
         assert copy(copier, ledger_id) == COPIED
     assert two.ledgers.read(two.new, ledger_id) == entries
 
@@ -260,12 +233,12 @@ def test_a_jvm_that_hangs_is_ended_and_replaced(two: Two, ledger_id: int, monkey
 
 def test_a_source_whose_bookie_is_dead_is_unreadable(two: Two, ledger_id: int) -> None:
     two.ledgers.write(two.old, ledger_id, [b"1"])
-    two.old_bookie.kill()
+    two.bookies[OLD].kill()
     try:
         with two.copier() as copier:
             assert copy(copier, ledger_id).startswith("unreadable")
     finally:
-        two.old_bookie.start()
+        two.bookies[OLD].start()
     with two.copier(timeout=TIMEOUT) as copier:  # a client anew: the one before avoids the bookie for a while
         copier.delete(ledger_id, own=True)
         assert copy(copier, ledger_id) == COPIED
@@ -278,7 +251,7 @@ def test_a_ledger_that_is_gone_or_has_another_password_is_unreadable(two: Two, l
         writer.addEntry(0, b"1")
         writer.close()
         assert re.match("unreadable.*UnauthorizedAccess", copy(copier, ledger_id))
-    assert not two.exists(two.new, ledger_id)
+    assert not two.exists(NEW, ledger_id)
 
 
 @pytest.mark.long
@@ -322,11 +295,11 @@ def test_only_the_old_ledger_that_was_copied_is_deleted(two: Two, ledger_id: int
     with two.copier() as copier:
         assert copy(copier, ledger_id) == COPIED
         assert delete(copier, ledger_id) == DELETED
-        assert not two.exists(two.old, ledger_id)
+        assert not two.exists(OLD, ledger_id)
         assert delete(copier, ledger_id) == DELETED, "it was gone before"
         two.ledgers.write(two.old, ledger_id, [b"2"])  # of the same length
         assert "not the journalled one" in delete(copier, ledger_id)
-    assert two.exists(two.old, ledger_id)
+    assert two.exists(OLD, ledger_id)
     assert two.ledgers.read(two.new, ledger_id) == [b"1"]
 
 
@@ -358,11 +331,11 @@ def test_a_new_id_is_one_of_those_that_an_advanced_generator_gives(two: Two) -> 
         two.ledgers.write(two.old, each, [b"1"])
     with two.copier() as copier, two.zookeeper.client() as client:
         assert new_id_of(copier.copy(first, new_id=True)) < 2**31
-        client.ensure_path("/" + two.new.partition("/")[2] + "/ledgers/idgen-long/HOB-0000000003")
+        client.ensure_path(f"/{NEW}/ledgers/idgen-long/HOB-0000000003")
         try:
             assert new_id_of(copier.copy(second, new_id=True)) >> 32 == 3, "by the same client"
         finally:
-            client.delete("/" + two.new.partition("/")[2] + "/ledgers/idgen-long", recursive=True)
+            client.delete(f"/{NEW}/ledgers/idgen-long", recursive=True)
 
 
 @under_new_ids
@@ -375,12 +348,12 @@ def test_a_copy_under_a_new_id_leaves_the_foreign_ledger_of_the_old_id_alone(two
         assert two.ledgers.make(two.new, []) == made + 1, "from its generator"
         assert two.ledgers.read(two.new, made) == [b"1"]
         copied = two.ledgers.custom_metadata(two.new, made)
-        assert copied.pop(PROVENANCE).startswith(two.instance(two.old).encode() + b"/")
+        assert copied.pop(PROVENANCE).startswith(two.instance(OLD).encode() + b"/")
         assert copied == custom
         assert delete(copier, ledger_id, own=True) == DELETED
         assert delete(copier, ledger_id, own=True) == UNRECORDED
-        assert (two.exists(two.new, made), two.exists(two.new, ledger_id)) == (False, True)
+        assert (two.exists(NEW, made), two.exists(NEW, ledger_id)) == (False, True)
         assert new_id_of(copier.copy(ledger_id, new_id=True)) > made, "no id is given twice"
         assert delete(copier, ledger_id) == DELETED
-    assert not two.exists(two.old, ledger_id)
+    assert not two.exists(OLD, ledger_id)
     assert two.ledgers.read(two.new, ledger_id) == [b"else"]

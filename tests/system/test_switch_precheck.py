@@ -3,15 +3,12 @@
 import json
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 import yaml
-from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 from typer.testing import CliRunner
 
@@ -22,86 +19,27 @@ from policies.switching.ledgers import FindingReason, HitClass, hob_name
 from policies.switching.precheck import PrecheckSnapshot
 from policies.switching.readings import SwitchPrecheck
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
-from tests.system.bookkeeper import Bookie, init_cluster
-from tests.system.ledgers import LedgerClient
-from tests.system.zookeeper import ZooKeeper
+from tests.system.switching import NEW, OLD, Clusters
 
-ROOT = "/ledgers"
 TOPICS = "/managed-ledgers/t/n/persistent"
 
 
 @pytest.fixture(scope="module")
-def ledgers(bookkeeper_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LedgerClient]:
-    with LedgerClient(tmp_path_factory.mktemp("ledgers"), bookkeeper_jars) as ledgers:
-        yield ledgers
-
-
-class BookKeeper:
-    """One cluster, its metadata and its ledgers."""
-
-    def __init__(self, servers: str, ledgers: LedgerClient, zookeeper: KazooClient) -> None:
-        self.servers = servers
-        self.chroot = servers[servers.index("/") :]
-        self._ledgers = ledgers
-        self._zookeeper = zookeeper
-        self._layout = zookeeper.get(f"{self.chroot}{ROOT}/LAYOUT")[0]
-
-    def make(self) -> int:
-        """Make a ledger under the cluster's next id, and return the id."""
-        return self._ledgers.make(self.servers, [b"entry 0"])
-
-    def make_at(self, ledger_id: int, entries: int = 1) -> None:
-        self._ledgers.write(self.servers, ledger_id, [b"entry 0"] * entries)
-
-    def begin_anew(self) -> None:
-        """No ledger was ever made in it, and no broker knows of it."""
-        for name in ("ledgers/00", "ledgers/000", "ledgers/idgen", "ledgers/idgen-long", "schemas", "managed-ledgers"):
-            self._zookeeper.delete(f"{self.chroot}/{name}", recursive=True)
-        self.put(f"{ROOT}/LAYOUT", self._layout)
-        self._ledgers.renew(self.servers)
-
-    def advance_to(self, hob: int) -> None:
-        """Make its generator go on with a high half, as the precheck tells one to."""
-        self._zookeeper.ensure_path(f"{self.chroot}{ROOT}/idgen-long/{hob_name(hob)}")
-
-    def put(self, path: str, data: bytes) -> None:
-        self._zookeeper.ensure_path(f"{self.chroot}{path}")
-        self._zookeeper.set(f"{self.chroot}{path}", data)
-
-
-Pair = tuple[BookKeeper, BookKeeper]
-
-
-@pytest.fixture(scope="module")
-def zookeeper_client(zookeeper: ZooKeeper) -> Iterator[KazooClient]:
-    with zookeeper.client() as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def running(
-    zookeeper: ZooKeeper,
-    zookeeper_client: KazooClient,
-    ledgers: LedgerClient,
-    bookkeeper_jars: tuple[Path, ...],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Pair]:
-    """The old cluster and the new one, below chroots of their own, each with a bookie."""
-    folder, places = tmp_path_factory.mktemp("clusters"), []
-    with ExitStack() as stack:
-        for name in ("old", "new"):
-            places.append(f"{zookeeper.servers}/{name}-{uuid4().hex[:8]}")
-            init_cluster(folder / f"init-{name}", bookkeeper_jars, places[-1])
-            stack.enter_context(Bookie(folder / f"bookie-{name}", bookkeeper_jars, places[-1]))
-        old, new = (BookKeeper(servers, ledgers, zookeeper_client) for servers in places)
-        yield old, new
+def running(bookkeeper_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+    with Clusters(tmp_path_factory.mktemp("clusters"), bookkeeper_jars) as clusters:
+        yield clusters
 
 
 @pytest.fixture
-def clusters(running: Pair) -> Pair:
-    """Both as on their first day."""
-    for cluster in running:
-        cluster.begin_anew()
+def clusters(running: Clusters) -> Clusters:
+    """Both as on their first day: no ledger was ever made in them, and no broker knows of them."""
+    for name in (OLD, NEW):
+        with running.zookeeper.client(chroot=f"/{name}") as client:
+            for each in ("00", "000", "idgen", "idgen-long"):
+                client.delete(f"/ledgers/{each}", recursive=True)
+            for each in ("schemas", "managed-ledgers"):
+                client.delete(f"/{each}", recursive=True)
+        running.ledgers.renew(running.servers(name))
     return running
 
 
@@ -109,16 +47,15 @@ def clusters(running: Pair) -> Pair:
 class Fleet:
     """A broker cluster whose metadata lies beside the old BookKeeper cluster's."""
 
-    old: BookKeeper
-    new: BookKeeper
+    clusters: Clusters
     folder: Path
 
     def settings(self, *, clusters: Any = None, **rules: Any) -> Path:
         """A settings file; `rules` are the policy's, for this cluster only."""
-        two = {"old": {}, "new": {"zookeeper": {"servers": self.new.servers}}}
+        two = {OLD: {}, NEW: {"zookeeper": {"servers": self.clusters.servers(NEW)}}}
         watched = {
-            "zookeeper": {"servers": self.old.servers},
-            "bookkeeper": {"bootstrap": "old", "clusters": clusters or two},
+            "zookeeper": {"servers": self.clusters.servers(OLD)},
+            "bookkeeper": {"bootstrap": OLD, "clusters": clusters or two},
         }
         file = self.folder / "headgate.yaml"
         file.write_text(
@@ -126,25 +63,39 @@ class Fleet:
         )
         return file
 
-    def check(self, target: str = "new", **more: Any) -> tuple[SwitchPrecheck, PrecheckSnapshot]:
+    def check(self, target: str = NEW, **more: Any) -> tuple[SwitchPrecheck, PrecheckSnapshot]:
         return check(load_settings(self.settings(**more)), "c1", target)
 
-    def cursor(self, ledger_id: int, **more: Any) -> None:
-        self.old.put(f"{TOPICS}/topic-{ledger_id}/s1", cursor_info(ledger_id, **more))
+    def make(self, name: str) -> int:
+        """Make a ledger under a cluster's next id, and return the id."""
+        return self.clusters.ledgers.make(self.clusters.servers(name), [b"entry 0"])
+
+    def occupy(self, ledger_id: int) -> None:
+        """Make a ledger in the new cluster."""
+        self.clusters.ledgers.write(self.clusters.servers(NEW), ledger_id, [b"entry 0"])
+
+    def cursor(self, ledger_id: int) -> None:
+        self.put(f"{TOPICS}/topic-{ledger_id}/s1", cursor_info(ledger_id))
 
     def schema(self, *ledger_ids: int) -> None:
-        self.old.put(f"/schemas/t/n/topic-{ledger_ids[-1]}", schema_locator(*ledger_ids))
+        self.put(f"/schemas/t/n/topic-{ledger_ids[-1]}", schema_locator(*ledger_ids))
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write a znode of the brokers."""
+        with self.clusters.zookeeper.client(chroot=f"/{OLD}") as client:
+            client.ensure_path(path)
+            client.set(path, data)
 
 
 @pytest.fixture
-def fleet(clusters: Pair, tmp_path: Path) -> Fleet:
+def fleet(clusters: Clusters, tmp_path: Path) -> Fleet:
     """Three ledgers of the old cluster are referred to; the new one is empty, and its ids begin beyond."""
-    fleet = Fleet(*clusters, tmp_path)
-    first, second, third = (fleet.old.make() for _ in range(3))
+    fleet = Fleet(clusters, tmp_path)
+    first, second, third = (fleet.make(OLD) for _ in range(3))
     fleet.cursor(first)
     fleet.schema(second, third)
     fleet.cursor(-1)
-    fleet.new.advance_to(1)
+    clusters.advance_new(1)
     return fleet
 
 
@@ -162,14 +113,14 @@ def test_a_prepared_target_is_ready(fleet: Fleet) -> None:
 def test_the_next_id_is_the_one_that_the_server_then_gives(fleet: Fleet) -> None:
     for _ in range(3):
         report, _ = fleet.check()
-        assert report.source_next_id == fleet.old.make()
-        assert report.target_next_id == fleet.new.make()
-    fleet.old.advance_to(7)
+        assert report.source_next_id == fleet.make(OLD)
+        assert report.target_next_id == fleet.make(NEW)
+    fleet.clusters.create_hob(OLD, hob_name(7))
     assert fleet.check()[0].source_next_id == 7 << 32
 
 
 def test_a_foreign_ledger_at_an_id_to_import_is_found(fleet: Fleet) -> None:
-    fleet.new.make_at(2)
+    fleet.occupy(2)
     for policy in ("shared", "dedicated"):
         report, _ = fleet.check(target_policy=policy)
         (finding,) = report.findings
@@ -179,22 +130,24 @@ def test_a_foreign_ledger_at_an_id_to_import_is_found(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("spelling", ["by another host name", "as a root below no chroot"])
 def test_one_cluster_under_two_names_is_refused(fleet: Fleet, spelling: str) -> None:
-    server, _, chroot = fleet.old.servers.partition("/")
+    servers = fleet.clusters.servers(OLD)
+    server, _, chroot = servers.partition("/")
     alias = {
-        "by another host name": {"zookeeper": {"servers": fleet.old.servers.replace("127.0.0.1", "localhost")}},
-        "as a root below no chroot": {"zookeeper": {"servers": server}, "ledgers_root": f"/{chroot}{ROOT}"},
+        "by another host name": {"zookeeper": {"servers": servers.replace("127.0.0.1", "localhost")}},
+        "as a root below no chroot": {"zookeeper": {"servers": server}, "ledgers_root": f"/{chroot}/ledgers"},
     }[spelling]
     report, _ = fleet.check("other", clusters={"old": {}, "other": alias}, target_policy="shared")
     assert FindingReason.ALIAS in reasons(report)
 
 
-def test_a_znode_that_its_acl_hides_makes_the_list_incomplete(fleet: Fleet, zookeeper_client: KazooClient) -> None:
-    hidden = f"{fleet.old.chroot}{TOPICS}/topic-0/hidden"
-    zookeeper_client.create(hidden, cursor_info(9), acl=[make_digest_acl("broker", "secret", all=True)])
-    report, seen = fleet.check()
-    zookeeper_client.delete(hidden)  # its parent's ACL counts
+def test_a_znode_that_its_acl_hides_makes_the_list_incomplete(fleet: Fleet) -> None:
+    hidden = f"{TOPICS}/topic-0/hidden"
+    with fleet.clusters.zookeeper.client(chroot=f"/{OLD}") as client:
+        client.create(hidden, cursor_info(9), acl=[make_digest_acl("broker", "secret", all=True)])
+        report, seen = fleet.check()
+        client.delete(hidden)  # its parent's ACL counts
     assert FindingReason.SNAPSHOT_INCOMPLETE in reasons(report)
-    assert seen.problems == (f"c1: {hidden}: its ACL does not let us read it",)
+    assert seen.problems == (f"c1: /{OLD}{hidden}: its ACL does not let us read it",)
 
 
 # --- the command
@@ -209,7 +162,7 @@ def test_the_command_shows_and_prints_what_was_found(fleet: Fleet, free_port: in
     file = str(fleet.settings())
     status, text = run("--target", "new", "-s", file)
     assert (status, "READY: old to new" in text) == (0, True), text
-    fleet.new.make_at(2)
+    fleet.occupy(2)
     status, text = run("--target", "new", "-s", file, "--explain")
     assert (status, "NOT READY: old to new: foreign_id" in text) == (1, True), text
     assert "Or take another target." in " ".join(text.split())
@@ -224,7 +177,7 @@ def test_the_command_shows_and_prints_what_was_found(fleet: Fleet, free_port: in
 
 
 def test_the_plan_says_what_would_move_and_writes_nothing(fleet: Fleet) -> None:
-    fleet.old.put("/loadbalance/brokers/b1:8080", b"")
+    fleet.put("/loadbalance/brokers/b1:8080", b"")
     given = ["--cluster", "c1", "--target", "new", "-s", str(fleet.settings())]
     result = CliRunner().invoke(app, ["switch", "plan", *given, "--json"])
     plan = json.loads(result.output)
@@ -235,5 +188,5 @@ def test_the_plan_says_what_would_move_and_writes_nothing(fleet: Fleet) -> None:
     text = CliRunner().invoke(app, ["switch", "plan", *given]).output
     assert "READY: old to new" in text
     assert re.search(r"live brokers +│ 1 ", text)
-    fleet.new.make_at(2)
+    fleet.occupy(2)
     assert CliRunner().invoke(app, ["switch", "plan", *given]).exit_code == 1
