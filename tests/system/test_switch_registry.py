@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from typing import Any
 
-import msgspec
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
@@ -17,8 +16,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, make_acl, make_dige
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
 from connectors.switching.registry import HeldLease, Registry, ZooKeeperLease
-from connectors.zookeeper.json_znodes import JsonZnodes, Step, ZnodeConflictError, ZnodeError, check, create, delete
-from connectors.zookeeper.json_znodes import put as put_step
+from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.switching.readings import SwitchRegistry
@@ -132,39 +130,6 @@ def test_a_directive_never_goes_back_however_many_write(opened: Open, tree: Kazo
     assert tree.get(f"{REGISTRY_ROOT}/directive")[1].version == len(written) - 1, "one was written over unseen"
     eventually("the last one is seen", lambda: seen[-1] == 40)
     assert seen == sorted(set(seen))
-
-
-# --- the two statuses
-
-
-class Note(msgspec.Struct, frozen=True):
-    """Some document."""
-
-    text: str
-
-
-@pytest.mark.parametrize(
-    "misfit",
-    [
-        create("/n/there", Note("x")),
-        put_step("/n/there", Note("x"), 3),
-        put_step("/n/gone", Note("x"), 0),
-        check("/n/there", 3),
-        check("/n/gone", 0),
-        delete("/n/there", 3),
-        create("/n/gone/below", Note("x")),
-    ],
-    ids=["there already", "put: version", "put: gone", "check: version", "check: gone", "delete: version", "no parent"],
-)
-def test_one_step_that_does_not_fit_leaves_all_undone(opened: Open, tree: KazooClient, misfit: Step) -> None:
-    put(tree, "/n/there", b'{"text": "a"}')
-    put(tree, "/n/other", b'{"text": "a"}')
-    nodes = JsonZnodes(opened())
-    assert nodes.commit(create("/n/made", Note("x")), misfit, delete("/n/other", 1)) is False
-    assert sorted(tree.get_children("/n")) == ["other", "there"]
-    assert document(tree, "/n/there") == {"text": "a"}
-    assert nodes.commit(create("/n/made", Note("x")), delete("/n/other", 1)) is True
-    assert sorted(tree.get_children("/n")) == ["made", "there"]
 
 
 # --- the lease

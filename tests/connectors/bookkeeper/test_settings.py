@@ -1,11 +1,12 @@
-"""The block `bookkeeper` of a cluster's settings."""
+"""The block `bookkeeper` of a cluster's settings, and how many bookies copies have."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from connectors.bookkeeper.settings import BookKeeperClusters
+from connectors.bookkeeper.settings import BookKeeperClusters, CopyReplication
 from tests.cases import for_each
 
 TWO: dict[str, Any] = {"bootstrap": "old", "clusters": {"old": {}, "new": {"zookeeper": {"servers": "zk9:2181"}}}}
@@ -51,3 +52,13 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_mistake_is_named(more: dict[str, Any], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
         clusters(**more)
+
+
+@for_each(
+    ("sizes", "is_refused"),
+    [((3, 3, 3), False), ((3, 2, 1), False), ((2, 3, 1), True), ((3, 1, 2), True), ((0, 0, 0), True)],
+)
+def test_sizes_of_copies_fit_each_other(sizes: tuple[int, int, int], is_refused: bool) -> None:
+    block = dict(zip(("ensemble_size", "write_quorum", "ack_quorum"), sizes, strict=True))
+    with pytest.raises(ValidationError) if is_refused else nullcontext():
+        CopyReplication.model_validate(block)

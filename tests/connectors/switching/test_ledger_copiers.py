@@ -5,7 +5,6 @@ from base64 import b64encode
 from pathlib import Path
 
 import pytest
-from kazoo.exceptions import ConnectionLoss
 
 from connectors.bookkeeper.gateway import BookKeeperJvm
 from connectors.switching.ledger_orders import LedgerCopiers
@@ -59,6 +58,10 @@ def test_a_move_has_one_copier_and_the_way_back_another_in_its_place(world: Worl
     assert there is world.copiers.get("old", "new")
     assert there is not world.copiers.get("new", "old")
     assert (world.jvms, world.jvm.closed) == (2, 1)
+    for _ in range(2):
+        world.copiers.close()
+    assert world.jvm.closed == 2
+    assert world.copiers.get("new", "old") is not there
     assert world.jvm.made == [], "nothing is started before something is copied"
 
 
@@ -81,20 +84,13 @@ def test_a_limit_holds_for_all_that_are_there_and_all_to_come(world: World) -> N
     assert [settings["bytes_per_second"] for settings in world.jvm.made] == [0, 5_000]
 
 
-def test_closed_it_is_made_anew_when_needed(world: World) -> None:
-    before = world.copiers.get("old", "new")
-    world.copiers.close()
-    world.copiers.close()
-    assert world.jvm.closed == 1
-    assert world.copiers.get("old", "new") is not before
-
-
 def test_a_password_that_is_changed_later_is_that_of_the_next_copy(world: World) -> None:
     for password in (b"secret", b"secret", b"rotated"):
         world.password_file.write_bytes(password)
         world.copiers.get("old", "new").copy(7)
     made = [settings["source"]["password"] for settings in world.jvm.made]  # type: ignore[index]
     assert made == [b64encode(each).decode() for each in (b"secret", b"secret", b"rotated")]
+    assert (SwitchExecution().password(), SwitchExecution(ledger_password="x").password()) == (b"", b"x")
     assert world.jvm.closed == 1
 
 
@@ -112,9 +108,3 @@ def test_without_identity_or_layout_there_is_no_copier_and_it_is_tried_again(wor
         world.copiers.get("old", "new")
     world.sessions.servers["new"].tree = before
     assert world.copiers.get("old", "new") is world.copiers.get("old", "new")
-
-
-def test_one_that_is_away_is_unread(world: World) -> None:
-    world.sessions.servers["old"].away = ConnectionLoss()
-    with pytest.raises(UnreadError):
-        world.copiers.get("old", "new")

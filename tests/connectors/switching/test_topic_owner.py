@@ -1,11 +1,8 @@
 """Which topic a cursor's znode is about, and which bundle that topic belongs to."""
 
 import zlib
-from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from connectors.switching.clusters import find_bundle, parse_topic
 from tests.cases import for_each
@@ -49,13 +46,6 @@ def test_what_is_no_cursor_is_named(path: str) -> None:
         parse_topic(path)
 
 
-@given(st.text(min_size=1), st.sets(st.integers(1, 0xFFFFFFFE), max_size=8))
-def test_each_topic_belongs_to_exactly_one_bundle(topic: str, borders: set[int]) -> None:
-    ends = [0, *sorted(borders), 0xFFFFFFFF]
-    bundles = [f"0x{lower:08x}_0x{upper:08x}" for lower, upper in pairwise(ends)]
-    assert sum(find_bundle(topic, [bundle]) is not None for bundle in bundles) == 1
-
-
 @pytest.mark.parametrize(
     ("bundle", "is_its"),
     [
@@ -73,10 +63,6 @@ def test_a_range_holds_its_lower_end_and_not_its_upper_one(bundle: str, is_its: 
 def test_of_a_bundle_and_its_halves_the_half_counts() -> None:
     halves = ["0x00000000_0x80000000", "0x80000000_0xffffffff"]
     assert find_bundle("persistent://t/n/topic", ["0x00000000_0xffffffff", *halves]) == "0x80000000_0xffffffff"
-
-
-def test_a_topic_of_no_bundle_given_has_none() -> None:
-    assert find_bundle("persistent://t/n/topic", []) is None
 
 
 def test_the_greatest_hash_belongs_to_the_last_bundle() -> None:
