@@ -7,8 +7,8 @@ from functools import partial
 
 from connectors.actuation.actuator import Follower, LoopTopics, read_data
 from connectors.bookkeeper.gateway import BookKeeperJvm
-from connectors.bookkeeper.settings import BookKeeperCluster, BookKeeperClusters
-from connectors.collection import Probe, ProbeResult
+from connectors.bookkeeper.settings import BookKeeperClusters
+from connectors.collection import Probe
 from connectors.component import Component
 from connectors.kafka.publisher import observations_to
 from connectors.kafka.tail import Record
@@ -21,7 +21,6 @@ from connectors.switching.reconciler import SOURCE, SwitchExecutorMetrics, Switc
 from connectors.switching.registration import SwitchExecution
 from connectors.switching.registry import Registry, ZooKeeperLease
 from connectors.zookeeper.probes import read_probe, write_probes
-from connectors.zookeeper.session import ZooKeeperSession
 from policies.decisions import Fence
 from policies.registry import observed_topic
 from policies.switching.decisions import SwitchDecision, SwitchRecord
@@ -115,21 +114,10 @@ def list_probes(context: ProbeContext) -> Iterator[Probe]:
     clusters, brokers = context.cluster.setting(BookKeeperClusters), context.clients.zookeeper(context.name)
     if clusters is None or brokers is None:
         return
+    remedy = "set its ledgers_root, and the chroot in its zookeeper.servers, to where BookKeeper's metadata is"
     for name, each in clusters.clusters.items():
-        system = f"{context.name}: BookKeeper {name}"
-        yield Probe(system, f"read {each.ledgers_root}", partial(_read_metadata, system, each, brokers))
+        session = context.clients.zookeeper(context.name, each.zookeeper) or brokers
+        yield read_probe(f"{context.name}: BookKeeper {name}", session, each.ledgers_root, remedy)
     if context.cluster.setting(SwitchExecution) is not None:
-        yield from write_probes(f"{context.name}: ZooKeeper", brokers, _WRITTEN, "a switch must")
-
-
-_WRITTEN = ("/admin/bookie-clusters", "/schemas", "/managed-ledgers")
-
-
-def _read_metadata(system: str, cluster: BookKeeperCluster, brokers: ZooKeeperSession) -> ProbeResult:
-    session = brokers if cluster.zookeeper is None else ZooKeeperSession(system, cluster.zookeeper)
-    try:
-        remedy = "set its ledgers_root, and the chroot in its zookeeper.servers, to where BookKeeper's metadata is"
-        return read_probe(system, session, cluster.ledgers_root, remedy).ask()
-    finally:
-        if session is not brokers:
-            session.close()
+        written = ("/admin/bookie-clusters", "/schemas", "/managed-ledgers")
+        yield from write_probes(f"{context.name}: ZooKeeper", brokers, written, "a switch must")

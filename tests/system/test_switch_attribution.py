@@ -10,9 +10,8 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_acl
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
-from py4j.protocol import Py4JJavaError, get_return_value
 
-from connectors.pulsar.metadata import CLUSTER_PROPERTY, ValuePart, decompress, difference, set_attribution
+from connectors.pulsar.metadata import CLUSTER_PROPERTY, ValuePart, decompress, set_attribution
 from connectors.pulsar.referrers import read_references
 from connectors.switching.attribution import Attribution, Move, ReferenceZnodes
 from connectors.zookeeper.json_znodes import ZnodeError
@@ -22,7 +21,6 @@ from deploy.java.jvm import find_java
 from policies.switching.ledgers import LedgerKind, Reference
 from policies.switching.readings import LedgerOutcome
 from tests.connectors.pulsar.test_attribution import (
-    chunk,
     cursor,
 )
 from tests.connectors.pulsar.test_metadata import CAPTURED, LEDGERS, cursor_path
@@ -65,19 +63,6 @@ def to_new(
     references: ReferenceZnodes, path: str = CURSOR, kind: LedgerKind = LedgerKind.CURSOR, ledger_id: int = 7
 ) -> Attribution:
     return references.attribute([path], Move(kind, ledger_id, LEGACY, "new", ledger_id))
-
-
-def test_a_value_that_grows_beyond_the_limit_fails_and_one_below_is_written(
-    tree: KazooClient, references: ReferenceZnodes
-) -> None:
-    put(tree, CURSOR, before := cursor(7, unknown=chunk(9, b"x" * 1_048_480)))
-    found = to_new(references)
-    assert found.failure is LedgerOutcome.FAILED
-    assert found.detail.endswith("the connection was lost")
-    assert tree.get(CURSOR)[0] == before
-    put(tree, CURSOR, before := cursor(7, unknown=chunk(9, b"x" * 1_048_300)))
-    assert to_new(references) == DONE  # the connection that the server closed is made anew
-    assert difference(LedgerKind.CURSOR, 7, before, tree.get(CURSOR)[0]) == (ValuePart.ATTRIBUTION,)
 
 
 @pytest.mark.parametrize(
@@ -124,20 +109,6 @@ def test_pulsar_reads_an_edited_cursor_as_it_was_but_for_its_cluster(
     before = CAPTURED[cursor_path(compression)]
     after = set_attribution(LedgerKind.CURSOR, before, ledger_id, {"new"}, "two")
     assert bytes(store.parseManagedCursorInfo(after).toByteArray()) == decompress(before).replace(b"new", b"two")
-
-
-@pytest.mark.parametrize("compression", [each for each in LEDGERS if each != "none"])
-def test_pulsar_cannot_read_the_properties_of_a_compressed_cursor(
-    pulsar: Any, compression: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Why none is written; the values are as its own broker wrote them."""
-    # Where a test before has started Spark in this process, PySpark takes any Java exception for one of its own JVM.
-    monkeypatch.setattr("py4j.java_gateway.get_return_value", get_return_value)
-    store = pulsar.org.apache.bookkeeper.mledger.impl.MetaStoreImpl(None, None)
-    parsed = store.parseManagedCursorInfo(CAPTURED[cursor_path(compression)])
-    assert parsed.getCursorsLedgerId() == LEDGERS[compression]
-    with pytest.raises(Py4JJavaError, match="refCnt: 0"):
-        parsed.toByteArray()
 
 
 def test_pulsar_reads_an_edited_locator_as_it_was(pulsar: Any) -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from kazoo.client import KazooClient
 from rich.text import Text
 
 from deploy import cli
@@ -31,9 +30,10 @@ from policies.switching.readings import (
     SwitchPrecheck,
 )
 from policies.wire import observation_event
-from tests.system.loop import UNHURRIED, Headgate, Topic, http_get, make_topics, produce, write_settings
+from tests.system.loop import UNHURRIED, Topic, produce
+from tests.system.switching import NEW, OLD, SwitchLoop
 from tests.system.waiting import DEADLINE_SECONDS, eventually
-from tests.system.zookeeper import ZooKeeper, free_port
+from tests.system.zookeeper import ZooKeeper
 
 LAYOUT = b"1\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
 ACCEPTED, REJECTED, NO_ANSWER, INTERRUPTED = 0, 1, 3, 130
@@ -56,26 +56,22 @@ class Ended(NamedTuple):
 class World:
     """A broker cluster `c1` with two BookKeeper clusters, and the loop's topics; of its parts only the query runs."""
 
-    servers: str
-    prefix: str
-    file: Path
-    folder: Path
+    loop: SwitchLoop
     zookeeper: str
-    client: KazooClient
     sequences: Iterator[int] = field(default_factory=lambda: iter(range(1, 1000)))
 
     def topic(self, name: str) -> Topic:
-        return Topic(self.servers, f"{self.prefix}.{name}")
+        return Topic(self.loop.kafka, f"{self.loop.prefix}.{name}")
 
     def observe(self, reading: Reading) -> None:
         event = observation_event(reading, id=str(uuid.uuid4()), source="test", time=datetime.now(UTC))
-        produce(self.servers, f"{self.prefix}.{observed_topic(type(reading))}", (reading.cluster, event))
+        produce(self.loop.kafka, f"{self.loop.prefix}.{observed_topic(type(reading))}", (reading.cluster, event))
 
     def say(self, kind: type[Reading], **fields: Any) -> None:
         self.observe(kind(cluster="c1", outcome=Outcome.OK, **fields))
 
-    def arguments(self, *arguments: str, cluster: str = "c1") -> list[str]:
-        return ["switch", *arguments, "--cluster", cluster, "-s", str(self.file)]
+    def arguments(self, *arguments: str) -> list[str]:
+        return ["switch", *arguments, "--cluster", "c1", "-s", str(self.loop.file)]
 
     def commands(self) -> list[dict[str, Any]]:
         with self.topic("commands") as topic:
@@ -84,36 +80,20 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(zookeeper: ZooKeeper, loop_kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    folder, prefix = tmp_path_factory.mktemp("switch"), f"s{uuid.uuid4().hex[:8]}"
+    loop = SwitchLoop(loop_kafka, f"s{uuid.uuid4().hex[:8]}", tmp_path_factory.mktemp("switch"))
+    places = {name: f"{zookeeper.servers}/{loop.prefix}/{name}" for name in (OLD, NEW)}
     with zookeeper.client() as client:
-        for name in ("old", "new"):
-            client.ensure_path(f"/{prefix}/{name}/ledgers")
-            client.create(f"/{prefix}/{name}/ledgers/INSTANCEID", f"id-{name}".encode())
-            client.create(f"/{prefix}/{name}/ledgers/LAYOUT", LAYOUT)
-        places = {name: f"{zookeeper.servers}/{prefix}/{name}" for name in ("old", "new")}
-        watched = {
-            "zookeeper": {"servers": places["old"]},
-            "bookkeeper": {
-                "bootstrap": "old",
-                "clusters": {
-                    "old": {},
-                    "new": {"zookeeper": {"servers": places["new"]}},
-                    "alias": {"zookeeper": {"servers": places["new"]}},
-                    "nowhere": {"zookeeper": {"servers": f"127.0.0.1:{free_port()}", "timeout": "500ms"}},
-                },
-            },
-        }
-        file = write_settings(
-            folder / "headgate.yaml",
-            kafka={"bootstrap_servers": loop_kafka},
-            topics={"prefix": prefix},
-            data_dir=str(folder / "data"),
-            http={"port": free_port()},
-            stream=UNHURRIED,
-            clusters={"c1": watched, "c2": {}},
-        )
-        make_topics(file)
-        yield World(loop_kafka, prefix, file, folder, places["new"], client)
+        for name in places:
+            client.ensure_path(f"/{loop.prefix}/{name}/ledgers")
+            client.create(f"/{loop.prefix}/{name}/ledgers/INSTANCEID", f"id-{name}".encode())
+            client.create(f"/{loop.prefix}/{name}/ledgers/LAYOUT", LAYOUT)
+    watched = {
+        "zookeeper": {"servers": places[OLD]},
+        "bookkeeper": {"bootstrap": OLD, "clusters": {OLD: {}, NEW: {"zookeeper": {"servers": places[NEW]}}}},
+    }
+    loop.write({"c1": watched}, {}, UNHURRIED)
+    yield World(loop, places[NEW])
+    loop.close()
 
 
 Switch = Callable[..., Ended]
@@ -123,8 +103,8 @@ Switch = Callable[..., Ended]
 def switch(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Switch:
     """Runs a command in this process, as its script does."""
 
-    def run(*arguments: str, cluster: str = "c1") -> Ended:
-        monkeypatch.setattr(sys, "argv", ["headgate", *world.arguments(*arguments, cluster=cluster)])
+    def run(*arguments: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["headgate", *world.arguments(*arguments)])
         monkeypatch.setenv("COLUMNS", "150")
         with pytest.raises(SystemExit) as ended:
             cli.main()
@@ -136,19 +116,10 @@ def switch(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 
 @pytest.fixture(scope="module")
-def query(world: World) -> Iterator[World]:
+def query(world: World) -> World:
     """The query decides; nobody else runs."""
-    port = int(world.file.read_text().split("port: ")[1].split()[0])
-    with Headgate(["decide", "-s", str(world.file)], world.folder / "decide.log") as headgate:
-
-        def ready() -> bool:
-            assert headgate.process.poll() is None, headgate.output()
-            answer = http_get(port, "/-/ready")
-            return answer is not None and answer[0] == 200
-
-        eventually("the query is ready", ready)
-        yield world
-        assert headgate.stop() == 0, headgate.output()
+    world.loop.start("decide")
+    return world
 
 
 @contextmanager
@@ -223,7 +194,7 @@ def test_a_cluster_is_registered_by_what_is_read_at_its_address(query: World, sw
     given = query.commands()[-1]
     assert (given["actor"], given["reason"]) == ("ann", "new hardware")
     assert given["args"]["uri"] == f"zk+hierarchical://{query.zookeeper}/ledgers"
-    assert (given["args"]["instance_id"], given["args"]["root"]) == ("id-new", f"/{query.prefix}/new/ledgers")
+    assert (given["args"]["instance_id"], given["args"]["root"]) == ("id-new", f"/{query.loop.prefix}/new/ledgers")
 
 
 def _prepare(world: World) -> None:
@@ -235,7 +206,7 @@ def _prepare(world: World) -> None:
 
 def _read_clusters(world: World, old_hob: int | None = None, epoch: int | None = None) -> None:
     for name, hob in (("old", old_hob), ("new", 1)):
-        root, generator = f"/{world.prefix}/{name}/ledgers", IdGenerator(hob, 0, 0)
+        root, generator = f"/{world.loop.prefix}/{name}/ledgers", IdGenerator(hob, 0, 0)
         about = {"name": name, "instance_id": f"id-{name}", "root": root, "layout": Layout.HIERARCHICAL}
         world.say(SwitchCluster, **about, generator=generator, epoch=epoch)
 

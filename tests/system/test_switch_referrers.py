@@ -6,7 +6,6 @@ import subprocess
 import zipfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ import pytest
 from py4j.java_gateway import JavaGateway
 
 from connectors.bookkeeper.cluster import list_ledgers
-from connectors.foreign_json import build, parse
-from connectors.pulsar.metadata import SCHEMAS, locator_message
 from connectors.pulsar.referrers import Inventory, read_references
 from connectors.zookeeper.session import Reader, ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
@@ -30,17 +27,6 @@ from tests.system.waiting import eventually
 COMPACTION = "/admin/v2/persistent/t/n/compacted/compaction"
 OFFLOAD = "/admin/v2/persistent/t/n/offloaded/offload"
 VERSIONS = "/admin/v2/schemas/t/n/versioned/schema"
-LOCATOR = f"{SCHEMAS}/t/n/versioned"
-SCHEMA_ENTRY = build(
-    "tests.schema",
-    {
-        "SchemaEntry": {"schema_data": "required bytes 2", "index": "repeated IndexEntry 5"},
-        "IndexEntry": {"version": "required int64 1", "position": "required PositionInfo 2"},
-        "PositionInfo": {"ledgerId": "required int64 1", "entryId": "required int64 2"},
-    },
-    {},
-)["SchemaEntry"]
-"""A version of a schema as Pulsar 4.2 stores it in BookKeeper."""
 OFFLOADER = Path(__file__).parent / "reference" / "FileOffloaderFactory.java"
 PROPERTIES = {
     "transactionCoordinatorEnabled": "true",
@@ -177,32 +163,10 @@ def add_versions(cluster: PulsarCluster) -> None:
         call(cluster, "POST", VERSIONS, {"type": "AVRO", "schema": schema, "properties": {}})
 
 
-def read_schema_entry(jvm: Any, cluster: PulsarCluster) -> bytes:
-    """The newest version of that schema, as its ledger holds it."""
-    with cluster.zookeeper.client() as client:
-        newest = locator_message(client.get(LOCATOR)[0]).info.position
-    settings = jvm.org.apache.bookkeeper.conf.ClientConfiguration()
-    settings.setMetadataServiceUri(f"zk+hierarchical://{cluster.zookeeper.servers}/ledgers")
-    bookkeeper = jvm.org.apache.bookkeeper.client.BookKeeper(settings)
-    by_checksum = getattr(jvm, "org.apache.bookkeeper.client.BookKeeper$DigestType").CRC32C
-    ledger = bookkeeper.openLedgerNoRecovery(newest.ledgerId, by_checksum, b"")
-    entry = bytes(ledger.readUnconfirmedEntries(newest.entryId, newest.entryId).nextElement().getEntry())
-    bookkeeper.close()
-    return entry
-
-
-@dataclass(frozen=True)
-class Written:
-    """A Pulsar that has one of each, and its newest schema entry."""
-
-    cluster: PulsarCluster
-    schema_entry: bytes
-
-
 @pytest.fixture(scope="module")
-def written(
+def cluster(
     bookkeeper_jars: tuple[Path, ...], pulsar_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Written]:
+) -> Iterator[PulsarCluster]:
     """One of each: topics, schemas, cursors, delayed messages, a transaction, a pending ack, a compaction, a log."""
     folder = tmp_path_factory.mktemp("referrers")
     with PulsarCluster(folder, pulsar_jars, bookkeeper_jars, bookies=1) as cluster:
@@ -218,7 +182,6 @@ def written(
             client.acknowledge()
             client.write("offloaded", 12)
             write_package(gateway.jvm, cluster.zookeeper.servers)
-            schema_entry = read_schema_entry(gateway.jvm, cluster)
             with reading(cluster) as reader:
                 eventually("an index of delayed messages", lambda: ("delayed_index", "old") in counted_now(reader))
             client.close()
@@ -226,7 +189,7 @@ def written(
             offload(cluster)
         call(cluster, "PUT", COMPACTION)
         eventually("the compaction", lambda: call(cluster, "GET", COMPACTION).json()["status"] == "SUCCESS" or None)
-        yield Written(cluster, schema_entry)
+        yield cluster
 
 
 @contextmanager
@@ -255,8 +218,7 @@ def all_named(reader: Reader) -> tuple[Inventory, dict[tuple[str, str], int]] | 
     return (inventory, unloaded) if len(named) + sum(unloaded.values()) == len(ledgers) else None
 
 
-def test_every_ledger_of_a_real_pulsar_is_named_by_the_inventory(written: Written) -> None:
-    cluster = written.cluster
+def test_every_ledger_of_a_real_pulsar_is_named_by_the_inventory(cluster: PulsarCluster) -> None:
     with reading(cluster) as reader:
         loaded = counted_now(reader)
         # Which ledger its compaction kept, only the owner of a loaded topic knows.
@@ -270,14 +232,3 @@ def test_every_ledger_of_a_real_pulsar_is_named_by_the_inventory(written: Writte
     }  # fmt: skip
     if offloaded:
         assert unloaded["offloaded", "old"] == 2, "of three ledgers with five messages each; the last is written to"
-
-
-def test_what_a_schema_entry_names_its_locator_names_as_well(written: Written) -> None:
-    """So that nothing is missed although no entry is read."""
-    embedded = {each.version: each.position.ledgerId for each in parse(SCHEMA_ENTRY, written.schema_entry).index}
-    with reading(written.cluster) as reader:
-        references = read_references(reader, "old").references
-    by_locator = {each.ledger_id for each in references if each.path == LOCATOR}
-    assert list(embedded) == [0, 1], "each version names the ones before it, each in a ledger of its own"
-    assert len(set(embedded.values())) == 2
-    assert set(embedded.values()) < by_locator
