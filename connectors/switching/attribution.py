@@ -50,11 +50,6 @@ class Move:
         """The parts of a value that the write may change."""
         return frozenset({ValuePart.ATTRIBUTION} | (set() if self.new_id == self.ledger_id else {ValuePart.LEDGER_ID}))
 
-    def find_changes(self, before: bytes, after: bytes) -> tuple[ValuePart, ...]:
-        """Return the parts in which two values differ."""
-        new_id = None if self.new_id == self.ledger_id else self.new_id
-        return difference(self.kind, self.ledger_id, before, after, new_id)
-
 
 class ReferenceZnodes:
     """The schema locators and cursors of a broker cluster, in the brokers' ZooKeeper. Thread-safe."""
@@ -97,7 +92,8 @@ class ReferenceZnodes:
     def _write(self, path: str, before: Node[bytes] | None, move: Move) -> Attribution:
         assert before is not None  # noqa: S101 - an absent znode needs no write
         data = set_attribution(move.kind, before.value, move.ledger_id, move.owners, move.to, move.new_id)
-        changed = move.find_changes(before.value, data)
+        new_id = None if move.new_id == move.ledger_id else move.new_id
+        changed = difference(move.kind, move.ledger_id, before.value, data, new_id)
         if wider := [part for part in changed if part not in move.changes]:
             raise ZnodeError(f"{path}: not written, as this would change more: {', '.join(wider)}")
         try:
