@@ -1,4 +1,4 @@
 """The commands `headgate switch …`, which `cli` declares.
 
-`command_runner` sends commands to the loop through `loop_client`; `precheck` and `status` only read.
+`loop_commands` sends them to the loop; `precheck` and `status` only read.
 """

@@ -11,7 +11,7 @@ from deploy.console.options import AsJson, Reason, SettingsFile, Timeout, load_a
 from policies.units import UserError
 
 if TYPE_CHECKING:
-    from deploy.switch.command_runner import CommandRunner
+    from deploy.switch.loop_commands import CommandRunner
 
 switch_app = typer.Typer(name="switch", help="Move brokers to another BookKeeper cluster.", no_args_is_help=True)
 
@@ -45,7 +45,7 @@ def _build_runner(
 ) -> "CommandRunner":
     """Build the runner of a command. Its parameters are the options that all commands to the loop share."""
     from deploy.console.terminal import SafeConsole
-    from deploy.switch.command_runner import CommandRunner
+    from deploy.switch.loop_commands import CommandRunner
 
     given = load_asked(settings, _LOGGED)
     given.watched(cluster)

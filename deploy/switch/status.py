@@ -18,7 +18,7 @@ from connectors.decided import DecisionsInForce
 from deploy.console.terminal import indent_body, sentence_console
 from deploy.inspection.commands import InForceReader
 from deploy.settings.application import Settings
-from deploy.switch.loop_client import LoopClient
+from deploy.switch.loop_commands import LoopClient
 from policies.switching.decisions import ORDERS, SwitchDecision, SwitchReason, SwitchRecord
 from policies.switching.state import (
     ENDED,

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from deploy.switch.loop_client import event_id
+from deploy.switch.loop_commands import event_id
 from policies.decisions import Decision
 from policies.observations import Observation, Outcome, Reading
 from policies.switching.decisions import BrokerCounts, SwitchDecision, SwitchReason, SwitchRecord

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from deploy.console import options
-from deploy.switch import command_runner
+from deploy.switch import loop_commands
 from deploy.switch.cli import switch_app
 from policies.switching.readings import CommandName
 from policies.units import UserError
@@ -69,7 +69,7 @@ def logging_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def runner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[Runner]:
     monkeypatch.setattr(Runner, "said", [], raising=False)
     monkeypatch.setattr(Runner, "made", [], raising=False)
-    monkeypatch.setattr(command_runner, "CommandRunner", Runner)
+    monkeypatch.setattr(loop_commands, "CommandRunner", Runner)
     (tmp_path / "headgate.yaml").write_text(SETTINGS)
     monkeypatch.setenv("HEADGATE_DATA_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
