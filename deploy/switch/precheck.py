@@ -212,14 +212,9 @@ def make_plan(settings: Settings, report: SwitchPrecheck, seen: PrecheckSnapshot
             facts = sessions.find_ledgers(report.source, copied).facts
         except (UnreadError, NotConnectedError, UserError):
             facts = {}
-        live = sessions.read_brokers()
-    if live.outcome is not Outcome.OK:
-        typer.echo(f"live brokers are not read: {live.detail}", err=True)
     closed = [facts[i] for i in copied if i in facts and facts[i].state is LedgerState.CLOSED]
     length_bytes = sum(ledger.length_bytes for ledger in closed)
     bytes_per_second = min(BYTES_PER_SECOND, limits.copy_bytes_per_second or BYTES_PER_SECOND)
-    build_seconds = max(len(copied) / LEDGERS_PER_SECOND, length_bytes / bytes_per_second)
-    promote_seconds = len(kinds) / LEDGERS_PER_SECOND
     return {
         "cluster": report.cluster,
         "source": report.source,
@@ -231,13 +226,9 @@ def make_plan(settings: Settings, report: SwitchPrecheck, seen: PrecheckSnapshot
         # Open ledgers are copied once their topic's owner rolls them over or unloads the topic.
         "open_ledgers": sum(i in facts and facts[i].state is not LedgerState.CLOSED for i in copied),
         "unread": sum(i not in facts for i in copied),
-        "brokers": live.brokers if live.outcome is Outcome.OK else None,
-        "build_seconds": build_seconds,
-        "promote_seconds": promote_seconds,
+        "build_seconds": max(len(copied) / LEDGERS_PER_SECOND, length_bytes / bytes_per_second),
+        "promote_seconds": len(kinds) / LEDGERS_PER_SECOND,
         "rates": {"ledgers_per_second": LEDGERS_PER_SECOND, "bytes_per_second": bytes_per_second},
-        "estimated_seconds": build_seconds + promote_seconds,
-        "rollback_window_seconds": limits.rollback_window.total_seconds(),
-        "cleanup_after_seconds": max(limits.cleanup_after, limits.rollback_window).total_seconds(),
         "digest": report.digest,
         "problems": seen.problems,
     }
@@ -258,10 +249,6 @@ def plan_lines(plan: Plan, report: SwitchPrecheck) -> Iterator[RenderableType]:
         table.add_row("not readable", counted(plan["unread"], "ledger"), "they stay behind")
     speed = f"{rates['ledgers_per_second']:g} ledgers, {human_bytes(rates['bytes_per_second'])} a second"
     table.add_row("rate", speed, "measured on two busy cores")
-    live = "not known" if plan["brokers"] is None else str(len(plan["brokers"]))
-    table.add_row("live brokers", live, "they follow at once")
-    for what, name in (("rollback until", "rollback_window_seconds"), ("clean-up from", "cleanup_after_seconds")):
-        table.add_row(what, f"{human_seconds(plan[name])} after going live", "")
     yield table
     yield from staying_lines(report)
     for problem in plan["problems"]:

@@ -1,7 +1,6 @@
 """The precheck of a switch between two real BookKeeper clusters, with ledgers that the real client made."""
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,16 +176,13 @@ def test_the_command_shows_and_prints_what_was_found(fleet: Fleet, free_port: in
 
 
 def test_the_plan_says_what_would_move_and_writes_nothing(fleet: Fleet) -> None:
-    fleet.put("/loadbalance/brokers/b1:8080", b"")
     given = ["--cluster", "c1", "--target", "new", "-s", str(fleet.settings())]
     result = CliRunner().invoke(app, ["switch", "plan", *given, "--json"])
     plan = json.loads(result.output)
     assert (result.exit_code, plan["ready"], plan["ledgers"]) == (0, True, {"cursor": 1, "schema": 2})
-    assert (plan["count"], plan["unread"], plan["brokers"]) == (3, 0, ["b1:8080"])
+    assert (plan["count"], plan["unread"]) == (3, 0)
     assert (plan["build_seconds"], plan["promote_seconds"]) == (0.02, 0.02)
-    assert plan["rollback_window_seconds"] == 86_400
     text = CliRunner().invoke(app, ["switch", "plan", *given]).output
-    assert "READY: old to new" in text
-    assert re.search(r"live brokers +│ 1 ", text)
+    assert ("READY: old to new" in text, "3 (1 cursor, 2 schema)" in text) == (True, True)
     fleet.occupy(2)
     assert CliRunner().invoke(app, ["switch", "plan", *given]).exit_code == 1
