@@ -1,8 +1,7 @@
-"""The quarantine actuator on a real ZooKeeper: beside other writers, killed, expired; and end to end over Kafka."""
+"""The quarantine actuator on a real ZooKeeper: beside other writers, expired; and end to end over Kafka."""
 
 import json
 import multiprocessing
-import random
 import threading
 import time
 import uuid
@@ -303,46 +302,6 @@ def test_while_zookeeper_is_away_it_is_said_once_and_done_when_it_is_back(mortal
         actor.awaits("done")
         eventually("well again", lambda: actor.registry.get_sample_value("headgate_quarantine_failing", failing) == 0)
     assert [said["outcome"] for said in actor.said] == ["failed", "done"]
-
-
-def act_in_process(servers: str, bookies: list[str], ready: Any) -> None:
-    """In a process of its own, to be killed: quarantine one bookie after the other."""
-    with Acting(ZooKeeperRacks(CLUSTER, connection(servers))) as actor:
-        actor.decide(bookies[0])
-        ready.set()
-        for bookie in bookies[1:]:
-            actor.decide(bookie)
-        time.sleep(60)
-
-
-@pytest.mark.long  # varies `test_a_registered_bookie` and `test_an_operators_assignment`
-@pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.long)])
-def test_killed_at_any_moment_it_leaves_the_groups_whole(bookies: Bookies, kills: int) -> None:
-    draw = random.Random(20261121)
-    everyone = [f"bk{number}:3181" for number in range(11, 3000)]
-    bookies.join(*everyone)
-    context = multiprocessing.get_context("spawn")
-    sizes = [0]
-    for _ in range(kills):
-        ready = context.Event()
-        servers = bookies.connection.servers
-        actor = context.Process(target=act_in_process, args=(servers, everyone, ready))
-        actor.start()
-        assert ready.wait(DEADLINE_SECONDS)
-        held = sizes[-1]
-        eventually("it has written", lambda held=held: len(bookies.quarantined()) > held)  # type: ignore[misc]
-        time.sleep(draw.uniform(0, 0.05))
-        actor.kill()
-        actor.join()
-        racks = bookies.racks()
-        assert list(racks) == ["default", QUARANTINE_GROUP]
-        assert racks["default"] == DEFAULT
-        members = racks[QUARANTINE_GROUP]
-        assert members == {b: {"rack": QUARANTINE_RACK, "hostname": b[:-5]} for b in members}
-        sizes.append(len(members))
-    assert sizes[-1] < len(everyone), "it was killed after its work: the test shows nothing"
-    # Each bookie was written once, whoever did it; a write of the last one may have arrived after it was killed.
-    assert bookies.client.exists("/bookies").version == len(bookies.racks()[QUARANTINE_GROUP])
 
 
 # --- end to end
