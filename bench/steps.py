@@ -29,7 +29,7 @@ from policies.bookie_readings import (
     NamespaceAffinity,
     RackInfo,
 )
-from policies.isolation import IsolationSettings
+from policies.isolation.settings import IsolationSettings
 from policies.observations import Observation, Outcome, Reading
 from policies.sessions import Ownerships, SessionsSettings, ZkSession
 from policies.sessions.readings import BROKERS, NAMESPACES, OwnedNode, SessionState

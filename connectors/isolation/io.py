@@ -24,8 +24,8 @@ from connectors.pulsar.admin import AdminApi, failed_probe, superuser_line, supe
 from connectors.registration import ClusterSources
 from connectors.zookeeper.probes import acl_line, write_probes
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
-from policies.isolation import BookieQuarantine, IsolationSettings
-from policies.isolation.settings import Quarantine, RuleSet, Unaffine
+from policies.isolation.decisions import BookieQuarantine
+from policies.isolation.settings import IsolationSettings, Quarantine, RuleSet, Unaffine
 from policies.observations import Outcome, Reading
 
 _OVERLAPS_RIGHT_SINCE = {(3, 0): 12, (3, 3): 7, (4, 0): 5}

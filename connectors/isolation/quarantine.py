@@ -13,11 +13,11 @@ from connectors.actuation.order_worker import ActionResult, OrderWorker
 from connectors.actuation.worker import SYSTEM_CLOCK, ActuatorMetrics, Clock, CommonOutcome, PublishAudit
 from connectors.isolation.groups import RacksSnapshot, RackStore, find_group
 from policies.bookie_readings import BookieAffinity, BookieRegistration
-from policies.isolation import IsolationSettings
 from policies.isolation.decisions import BookieQuarantine, QuarantineVerdict
 from policies.isolation.placement import BookieMembership
 from policies.isolation.quarantine import find_starved_now
 from policies.isolation.readings import BookieQuarantined, QuarantineOutcome
+from policies.isolation.settings import IsolationSettings
 
 # The conditions that must hold at the moment a bookie is put into quarantine.
 

@@ -9,8 +9,7 @@ from connectors.http.client import url_problems
 from connectors.redaction import RedactedBlock
 from connectors.registration import ClusterSetting, ClusterSources, PolicyConnectors, SettingsWarning, warn_of_interval
 from connectors.zookeeper.settings import ZnodePath, ZooKeeperConnection
-from policies.isolation import IsolationSettings
-from policies.isolation.settings import Quarantine
+from policies.isolation.settings import IsolationSettings, Quarantine
 from policies.units import PositiveDuration, parse_duration
 
 

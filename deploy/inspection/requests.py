@@ -23,7 +23,8 @@ from deploy.inspection.commands import InForceReader
 from deploy.settings.application import Settings
 from deploy.settings.schema import suggest
 from policies.decisions import Decision, Standing
-from policies.isolation import NamespacePromise, Placement
+from policies.isolation.decisions import Placement
+from policies.isolation.readings import NamespacePromise
 from policies.isolation.settings import IsolationSettings, RuleSet
 from policies.observations import Reading
 from policies.pauses import LONGEST_PAUSE, PauseCommand

@@ -1,17 +1,12 @@
 """Registers the isolation policy: its `PolicyKind` with topics, readings, decisions, alerts and settings."""
 
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
-from policies.isolation import (
-    NAME,
-    BookieQuarantine,
-    IsolationSettings,
-    IsolationState,
-    NamespacePromise,
-    Placement,
-    PlacementSummary,
-)
+from policies.isolation import NAME
 from policies.isolation import alert_kinds as kinds
-from policies.isolation.readings import BookieQuarantined
+from policies.isolation.decisions import BookieQuarantine, Placement, PlacementSummary
+from policies.isolation.readings import BookieQuarantined, NamespacePromise
+from policies.isolation.settings import IsolationSettings
+from policies.isolation.state import IsolationState
 from policies.policy import Inhibition, Policy, PolicyKind, ReportKind
 
 _ONE_NAMESPACE = ("cluster", "subject")

@@ -20,9 +20,8 @@ from connectors.isolation.registration import WatchedPulsarBookies
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.settings import PulsarAdmin
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity, RackInfo
-from policies.isolation import IsolationSettings
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK
-from policies.isolation.settings import RuleSet, Unaffine
+from policies.isolation.settings import IsolationSettings, RuleSet, Unaffine
 from policies.observations import Outcome, Reading
 from policies.units import parse_duration
 from tests.system.pulsar import CLUSTER, PulsarCluster

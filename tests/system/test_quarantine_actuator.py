@@ -26,8 +26,8 @@ from connectors.kafka.publisher import Publisher, PublisherMetrics
 from connectors.kafka.topics import TopicSettings
 from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.bookie_readings import BookieAffinity, NamespaceAffinity
-from policies.isolation import IsolationSettings
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK, BookieQuarantine
+from policies.isolation.settings import IsolationSettings
 from policies.observations import Outcome
 from policies.wire import decision_event
 from tests.connectors.isolation.orders import CLUSTER, decision

@@ -20,10 +20,7 @@ from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.java.jvm import find_java
 from policies.switching.ledgers import LedgerKind, Reference
 from policies.switching.readings import LedgerOutcome
-from tests.connectors.pulsar.test_attribution import (
-    cursor,
-)
-from tests.connectors.pulsar.test_metadata import CAPTURED, LEDGERS, cursor_path
+from tests.connectors.pulsar.test_metadata import CAPTURED, LEDGERS, cursor, cursor_path
 from tests.system.pulsar import PulsarCluster
 from tests.system.pulsar_topics import call, create_namespace, produce
 from tests.system.small_servers import small_jvm

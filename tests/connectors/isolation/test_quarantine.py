@@ -17,9 +17,9 @@ from connectors.actuation.worker import CommonOutcome
 from connectors.isolation.groups import ConflictError, RacksSnapshot
 from connectors.isolation.quarantine import QuarantineMetrics, QuarantineWorker, find_refusal, measure_quarantine
 from policies.bookie_readings import BookieAffinity, BookieRegistration, NamespaceAffinity
-from policies.isolation import IsolationSettings
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK, BookieQuarantine
 from policies.isolation.readings import QuarantineOutcome
+from policies.isolation.settings import IsolationSettings
 from policies.observations import Outcome
 from tests.cases import for_each
 from tests.connectors.actuation.virtual_clock import VirtualClock

@@ -17,8 +17,8 @@ from policies.bookie_readings import (
     NamespaceAffinity,
     RackInfo,
 )
-from policies.isolation import IsolationSettings
 from policies.isolation.policy import IsolationPolicy
+from policies.isolation.settings import IsolationSettings
 from policies.observations import Outcome
 from policies.units import to_millis
 from tests.connectors.exporter.loop import PREFIX, PolicyLoop

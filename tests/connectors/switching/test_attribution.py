@@ -10,7 +10,7 @@ from connectors.zookeeper.json_znodes import ZnodeError
 from policies.switching.ledgers import LedgerKind
 from policies.switching.readings import LedgerOutcome
 from tests.cases import for_each
-from tests.connectors.pulsar.test_attribution import CODECS, MARK_DELETE, cluster_is, cursor, locator, position
+from tests.connectors.pulsar.test_metadata import CODECS, MARK_DELETE, cluster_is, cursor, locator, position
 from tests.connectors.pulsar.znodes import schema_locator
 from tests.fakes.zookeeper import Server
 

@@ -17,7 +17,7 @@ from deploy.inspection import requests
 from deploy.inspection.requests import PauseRequest, actor, adopt_cluster, command_pause, forget_log_dir, send_promise
 from deploy.settings.application import Settings
 from policies.decisions import Alert, Decision, Issuer, Mode, Standing
-from policies.isolation import NamespacePromise
+from policies.isolation.readings import NamespacePromise
 from policies.isolation.settings import RuleSet
 from policies.observations import Reading, ReportResult
 from policies.pauses import PauseCommand, PolicyPause
