@@ -22,7 +22,7 @@ from connectors.isolation.registration import WATCHED, WatchedBookies, WatchedPu
 from connectors.policy_io import ActuatorContext, Clients, CollectorContext, ProbeContext
 from connectors.pulsar.admin import AdminApi, failed_probe, superuser_line, superuser_probe
 from connectors.registration import ClusterSources
-from connectors.zookeeper.probes import acl_line, write_probes
+from connectors.zookeeper.session import acl_line, write_probes
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
 from policies.isolation.decisions import BookieQuarantine
 from policies.isolation.settings import IsolationSettings, Quarantine, RuleSet, Unaffine

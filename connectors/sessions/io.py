@@ -12,7 +12,7 @@ from connectors.registration import ClusterSources
 from connectors.sessions import health, ownership, zookeeper_sessions
 from connectors.sessions.registration import POLLED, UnloadSettings, WatchedHealth, WatchedOwnership, WatchedSessions
 from connectors.sessions.unload import UnloadActuator, UnloadMetrics, UnloadWorker
-from connectors.zookeeper.probes import acl_line, read_probe
+from connectors.zookeeper.session import acl_line, read_probe
 from policies.observations import Outcome, Reading
 from policies.sessions import MemberHealth, OwnershipDecision, Ownerships, ZkSession
 from policies.sessions.readings import BROKERS, EXTENSIBLE_LOAD_MANAGER

@@ -20,7 +20,7 @@ from connectors.switching.readings import SwitchReadings
 from connectors.switching.reconciler import SOURCE, SwitchExecutorMetrics, SwitchReconciler
 from connectors.switching.registration import SwitchExecution
 from connectors.switching.registry import Registry, ZooKeeperLease
-from connectors.zookeeper.probes import read_probe, write_probes
+from connectors.zookeeper.session import read_probe, write_probes
 from policies.decisions import Fence
 from policies.registry import observed_topic
 from policies.switching.decisions import SwitchDecision, SwitchRecord

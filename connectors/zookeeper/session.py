@@ -1,4 +1,4 @@
-"""One client of one ensemble for all its readers; it reconnects, and survives the loss of its session."""
+"""One client of one ensemble for all its readers, which survives the loss of its session; and the doctor's checks."""
 
 import errno
 import logging
@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import structlog
@@ -19,10 +20,10 @@ from kazoo.exceptions import ConnectionClosedError, KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
-from kazoo.security import CREATOR_ALL_ACL
+from kazoo.security import ACL, CREATOR_ALL_ACL, Permissions, make_digest_acl_credential
 from pydantic import SecretStr
 
-from connectors.collection import ReadErrors, most_telling, one_line, rank
+from connectors.collection import Probe, ProbeResult, ReadErrors, most_telling, one_line, rank
 from connectors.http.tls import Tls
 from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.observations import Outcome
@@ -376,3 +377,86 @@ def _end(client: KazooClient) -> None:
         client.stop()
     with suppress(Exception):  # kazoo raises a plain Exception while its thread still runs
         client.close()
+
+
+# Checks for the doctor: whether a ZooKeeper answers, and whether a znode's ACL lets us write.
+
+_UNKNOWABLE = ("sasl", "x509", "ip", "super")
+"""Schemes by which only the server can identify us."""
+
+
+def write_probes(system: str, session: ZooKeeperSession, paths: tuple[str, ...], what_for: str) -> Iterator[Probe]:
+    """Yield checks whether nodes may be changed, or created if they are missing.
+
+    `what_for` ends the sentence, such as ``quarantine must``.
+    """
+    for path in paths:
+        yield Probe(system, f"write {path}", partial(_check_write, session, path, what_for))
+
+
+def read_probe(system: str, session: ZooKeeperSession, path: str, remedy: str) -> Probe:
+    """Make the check whether a node exists and may be read."""
+
+    def ask() -> ProbeResult:
+        try:
+            reader = session.reader(lambda: session.connection.timeout_seconds)
+            found = reader.read(reader.client.get_async, path)
+        except ZOOKEEPER_READ_ERRORS.expected as error:
+            return failed_probe(session.connection, error, (path,))
+        if found is None:
+            return ProbeResult(Outcome.ERROR, f"there is no {path}", (remedy,))
+        return ProbeResult(Outcome.OK, f"{path} is read")
+
+    return Probe(system, f"read {path}", ask)
+
+
+def failed_probe(connection: ZooKeeperConnection, error: BaseException, paths: tuple[str, ...]) -> ProbeResult:
+    """Return the result for a failed read."""
+    outcome = ZOOKEEPER_READ_ERRORS.outcome_of(error)
+    remedies = tuple(acl_line(connection, path, "r") for path in paths) if outcome is Outcome.UNAUTHORIZED else ()
+    return ProbeResult(outcome, ZOOKEEPER_READ_ERRORS.detail_of(error), remedies)
+
+
+def acl_line(connection: ZooKeeperConnection, path: str, permissions: str) -> str:
+    """Return a line for `zkCli.sh` that shows a node's ACL, with the entry to add."""
+    who = f"auth:{connection.user}:{permissions}" if connection.user else f"world:anyone:{permissions}"
+    whole = f"{connection.chroot}{path}"
+    if connection.user:
+        return f"zkCli.sh: addauth digest {connection.user}:PASSWORD, then getAcl {whole}; add {who} to it with setAcl"
+    return f"zkCli.sh: getAcl {whole}; add {who} to it with setAcl, or set zookeeper.user to one that it names"
+
+
+def _check_write(session: ZooKeeperSession, path: str, what_for: str) -> ProbeResult:
+    node, wanted, letters = path, Permissions.WRITE, "rw"
+    try:
+        reader = session.reader(lambda: session.connection.timeout_seconds)
+        while (found := reader.read(reader.client.get_acls_async, node)) is None and node != "/":
+            node, wanted, letters = node.rpartition("/")[0] or "/", Permissions.CREATE, "rc"
+        acls: list[ACL] = list(found[0]) if found is not None else []
+        allowed = _allows(acls, session.connection, wanted)
+    except ZOOKEEPER_READ_ERRORS.expected as error:
+        return failed_probe(session.connection, error, (path,))
+    there = f"{node} may be changed" if node == path else f"{path} may be made below {node}"
+    if allowed:
+        return ProbeResult(Outcome.OK, there)
+    if allowed is None:
+        return ProbeResult(
+            Outcome.OK, f"{node} grants it to others than digest users: only the server knows whether we are one"
+        )
+    remedy = acl_line(session.connection, node, letters)
+    return ProbeResult(Outcome.UNAUTHORIZED, f"the ACL of {node} does not let us change it, as {what_for}", (remedy,))
+
+
+def _allows(acls: list[ACL], connection: ZooKeeperConnection, wanted: int) -> bool | None:
+    """Whether an ACL allows us an operation; None if only the server knows."""
+    credential = connection.credential()
+    mine: set[tuple[str, str]] = {("world", "anyone")}
+    if credential is not None:
+        mine.add(("digest", make_digest_acl_credential(*credential.get_secret_value().split(":", 1))))
+        mine.add(
+            ("digest", f"{connection.user}:x")
+        )  # the server replaces the hash for clients without the ADMIN permission
+    granted: list[Any] = [each for each in acls if each.perms & wanted]
+    if any((each.id.scheme, each.id.id) in mine for each in granted):
+        return True
+    return None if any(each.id.scheme in _UNKNOWABLE for each in granted) else False
