@@ -24,7 +24,7 @@ from policies.isolation.judge import (
     join_facts,
     judge_placements,
 )
-from policies.isolation.quarantine import make_quarantine, order_schedule, quarantine_due_ms, update_orders
+from policies.isolation.quarantine import make_quarantine, quarantine_due_ms, update_orders
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import IsolationState, PublishedPlacements
 from policies.observations import Observation
@@ -75,14 +75,10 @@ class IsolationPolicy:
 
 def _due_ms(alerts: IsolationAlerts, published: Sequence[PublishedPlacements], *, has_more: bool) -> Iterator[int]:
     """When (milliseconds since the epoch) a verdict may change without an observation."""
-    facts = alerts.facts
     yield from alerts.due_ms()
-    yield from quarantine_due_ms(facts)
-    pending = (order for order in alerts.orders if order.is_pending(facts.quarantined))
-    schedule = order_schedule(facts.settings)
-    yield from (schedule.due_ms(order.published_ms, order.repeat_at_ms) for order in pending)
+    yield from quarantine_due_ms(alerts.facts, alerts.orders)
     if has_more:
-        yield facts.now_ms + _NEXT_PLACEMENTS_MS
+        yield alerts.facts.now_ms + _NEXT_PLACEMENTS_MS
     yield from (each.repeat_at_ms for each in published)
 
 

@@ -178,12 +178,14 @@ def _may_come_back(facts: IsolationFacts) -> bool:
     return any(b.since_ms > oldest_ms for b in away)
 
 
-def quarantine_due_ms(facts: IsolationFacts) -> Iterator[int]:
-    """When (milliseconds since the epoch) an order may become right without a reading; some may be past."""
+def quarantine_due_ms(facts: IsolationFacts, orders: Sequence[QuarantineOrder]) -> Iterator[int]:
+    """When (milliseconds since the epoch) an order may become right without a reading, or is due to be repeated."""
     if facts.settings.acts:
-        settle_ms = millis_of(facts.settings.settle)
+        settle_ms, schedule = millis_of(facts.settings.settle), order_schedule(facts.settings)
         yield facts.known.changed_ms + settle_ms
         yield from (b.since_ms + settle_ms for b in facts.known.bookies)
+        pending = (order for order in orders if order.is_pending(facts.quarantined))
+        yield from (schedule.due_ms(order.published_ms, order.repeat_at_ms) for order in pending)
 
 
 def _make_order(

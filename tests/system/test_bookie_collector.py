@@ -22,7 +22,7 @@ from connectors.isolation.registration import WatchedBookies
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.java.jvm import find_java
-from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity, RackInfo
+from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity
 from policies.observations import Outcome, Reading
 from policies.units import parse_duration
 from tests.system.waiting import DEADLINE_SECONDS, eventually
@@ -204,33 +204,6 @@ def test_a_bookie_that_goes_while_it_is_read_makes_the_tree_be_read_anew(
     monkeypatch.setattr(client, "get_children_async", list_and_lose)
     assert names(watch.poll()[0]) == ["bk2", "bk3"]
     assert len(listings) == 2
-
-
-# --- racks
-
-SHAPES: dict[str, tuple[bytes | None, Outcome, dict[str, Any] | None]] = {
-    "absent": (None, Outcome.ABSENT, None),
-    "as Pulsar 4.2 writes it": (
-        b'{"g1":{"bk1:3181":{"rack":"/r1","hostname":"h1"},"bk2:3181":{"rack":"/r2","hostname":null}},"g2":{}}',
-        Outcome.OK,
-        {"g1": {"bk1:3181": RackInfo(rack="/r1", hostname="h1"), "bk2:3181": RackInfo(rack="/r2")}, "g2": {}},
-    ),
-    "of another shape": (b'{"g1":["bk1:3181"]}', Outcome.ERROR, None),
-}
-
-
-@pytest.mark.parametrize(("data", "outcome", "groups"), SHAPES.values(), ids=SHAPES)
-def test_the_groups_of_bookies_are_read_in_every_shape(
-    watch: Watch, tree: Tree, data: bytes | None, outcome: Outcome, groups: dict[str, Any] | None
-) -> None:
-    tree.join("bk1:3181")
-    if data is not None:
-        tree.put("/bookies", data)
-    bookies, racks = watch.poll()
-    assert (racks.outcome, racks.groups) == (outcome, groups)
-    assert bookies.outcome is Outcome.OK
-    if outcome is Outcome.ERROR:
-        assert f"{tree.client.chroot}/bookies cannot be parsed: " in (racks.detail or "")
 
 
 # --- watches
@@ -462,7 +435,11 @@ def test_which_brokers_serve_which_namespaces_is_read_beside_them(watch: Watch, 
     assert (read.primary, read.secondary, read.min_available) == (("broker-1.*",), (), 2)
 
 
-def test_a_namespace_that_cannot_be_parsed_fails_the_whole_reading_and_is_named(watch: Watch, tree: Tree) -> None:
+def test_a_node_that_cannot_be_parsed_fails_the_whole_reading_and_is_named(watch: Watch, tree: Tree) -> None:
+    tree.put("/bookies", {"g1": ["bk1:3181"]})
+    _, racks = watch.poll()
+    assert (racks.outcome, racks.groups) == (Outcome.ERROR, None)
+    assert f"{tree.client.chroot}/bookies cannot be parsed: " in (racks.detail or "")
     tree.put("/admin/local-policies/t/bad", b"{nonsense")
     tree.put("/admin/local-policies/t/good", affinity("b"))
     reading = watch.poll_affinity()
