@@ -166,8 +166,9 @@ def test_half_of_it_may_go_at_once(reading: Any) -> None:
     assert run.said("bookies-unconfirmed") == []
 
 
-def test_the_first_bookies_of_a_cluster_contradict_nothing() -> None:
-    run = Run(LONG).see(*everything(0, "", {}, {})).see(bookies(10, ALL)).until(30)
+def test_the_first_bookies_of_a_cluster_contradict_nothing_nor_do_cookies_that_vanish() -> None:
+    run = Run(LONG).see(*everything(0, "", {}, {})).twice(10, lambda second: bookies(second, ALL, known=ALL))
+    run.see(bookies(30, ALL)).until(39)
     assert run.said("bookies-unconfirmed") == []
 
 
