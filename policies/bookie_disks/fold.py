@@ -96,7 +96,7 @@ def _update_bookie(
     known: BookieDiskState, seen: Observation, reading: BookieDisks, registrations: RegisteredBookies | None
 ) -> BookieDiskState:
     after = fold_server(known, seen, reading.outcome, reading.dirs)
-    if after is known or after.read_id != seen.id:
+    if after.read_id != seen.id:
         return after
     read_only_at, compaction_at = known.read_only_at, known.compaction_at
     if (found := reading.thresholds) is not None:
@@ -108,12 +108,11 @@ def _update_bookie(
     after = replace(
         after,
         is_read_only=is_read_only,
-        left_ms=None if known.left_ms is not None and known.left_ms <= seen.at_ms else known.left_ms,
+        left_ms=known.left_ms if known.left_ms is not None and known.left_ms > seen.at_ms else None,
         read_only_at=read_only_at,
         compaction_at=compaction_at,
     )
-    was_full = is_read_only and (known.was_full or after.is_full)
-    return after if after.was_full is was_full else replace(after, was_full=was_full)
+    return replace(after, was_full=is_read_only and (known.was_full or after.is_full))
 
 
 def _fold_registrations(
@@ -133,8 +132,7 @@ def _fold_registrations(
         bookie = bookies.get(name) or BookieDiskState(name, seen_ms=seen.at_ms)
         # A reading of the disks of the same time or later knows the mode better.
         mode = bookie.is_read_only if bookie.read_ms >= seen.at_ms else name in read_only
-        if bookie.is_read_only is not mode or bookie.left_ms is not None or name not in bookies:
-            bookies[name] = replace(bookie, is_read_only=mode, left_ms=None, was_full=bookie.was_full and mode)
+        bookies[name] = replace(bookie, is_read_only=mode, left_ms=None, was_full=bookie.was_full and mode)
     for name in bookies.keys() - writable - read_only:
         bookie = bookies[name]
         if bookie.read_ms >= seen.at_ms:

@@ -73,8 +73,7 @@ class BookieDisksPolicy:
             return Step(replace(before, cluster=known, effect=effect), refused=refused)
         stopped_by = {key for group in before.groups for key in group.gate.stopped_by}
         bookies = judge_bookies(known, settings, now_ms, stopped_by)
-        if any(bookie.kept is not bookie.state for bookie in bookies.values()):
-            known = replace(known, bookies=tuple(bookie.kept for bookie in bookies.values() if bookie.kept))
+        known = replace(known, bookies=tuple(bookie.kept for bookie in bookies.values() if bookie.kept))
         groups = {group.name: group for group in before.groups}
         verdicts = [
             judge_group(group, bookies, known, settings, now_ms, groups.get(group.name))

@@ -35,11 +35,6 @@ class BookieDisksSettings(FreeSpaceSettings):
         description="The bookies of a ledger, where no namespace's persistence policy names more. Set it to the "
         "brokers' managedLedgerDefaultEnsembleSize.",
     )
-    has_actuator: bool | None = Field(
-        default=None,
-        description="Whether an actuator carries the factor out, for the sentence of a decision. Default: whether "
-        "`clusters.<name>.publish` is set. Set it to true if a consumer of your own does.",
-    )
 
 
 # How the factor of a placement group is carried out: ``clusters.<name>.publish``. Off unless set.

@@ -146,6 +146,11 @@ class FreeSpaceSettings(PolicySettings):
         "effect, as quotas go down in steps. Default: from the cluster's actuator; 0 s without one; without a watched "
         "cluster of that name (as in a replay with `policies` alone) nothing is anticipated.",
     )
+    has_actuator: bool | None = Field(
+        default=None,
+        description="Whether an actuator carries the factor out, for the sentence of a decision. Default: whether the "
+        "cluster has the setting that makes one (`quotas`, `publish`). Set it to true if a consumer of your own does.",
+    )
 
     @model_validator(mode="after")
     def _soft_above_hard(self) -> Self:

@@ -190,9 +190,7 @@ def project(state: VolumeState, settings: FreeSpaceSettings) -> Projection | Non
     The dead time is that until the next reading, of a batch, and of the steps in which writers are stopped. It depends
     on the volume's last good reading alone. So a verdict holds until the next one, and silence opens no gate.
     """
-    if not settings.anticipate or settings.stop_time is None:
-        return None
-    if state.filling is None:
+    if not settings.anticipate or settings.stop_time is None or state.filling is None:
         return None
     interval_seconds = min((state.interval_ms or 0) / 1000, _LONGEST_INTERVAL_SECONDS)
     seconds = interval_seconds + _BATCH_SECONDS + settings.stop_time.total_seconds()

@@ -145,7 +145,7 @@ def _update_departure(broker: BrokerState, membership: BrokerMembership | None) 
 
 def _fold_log_dirs(known: BrokerState, seen: Observation, reading: LogDirs) -> BrokerState:
     after = fold_server(known, seen, reading.outcome, reading.volumes)
-    if after is known or after.read_id != seen.id:
+    if after.read_id != seen.id:
         return after
     return replace(
         after,

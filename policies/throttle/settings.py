@@ -23,7 +23,6 @@ from pydantic import (
 )
 
 from policies.free_space.limits import ExpiredAction, FreeSpaceSettings
-from policies.settings import PolicySettings
 from policies.units import ClosedEnum, PositiveDuration, Size, parse_duration
 
 
@@ -46,11 +45,8 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-class _Presets(PolicySettings):
-    """The setting `preset`.
-
-    The fingerprint of settings depends on the order of their fields. As a second base, this one keeps its place in it.
-    """
+class ThrottleSettings(FreeSpaceSettings):
+    """One throttle factor for a cluster whose disks fill up. Without a limit it is observed, never throttled."""
 
     preset: Preset | None = Field(
         default=None,
@@ -72,16 +68,6 @@ class _Presets(PolicySettings):
             return {**block, **override}
         own = {name: value for name, value in block.items() if name != "preset"}
         return {**own, **cls.expand(override)}
-
-
-class ThrottleSettings(FreeSpaceSettings, _Presets):
-    """One throttle factor for a cluster whose disks fill up. Without a limit it is observed, never throttled."""
-
-    has_actuator: bool | None = Field(
-        default=None,
-        description="Whether an actuator carries the factor out, for the sentence of a decision. Default: whether "
-        "`clusters.<name>.quotas` is set. Set it to true if a consumer of your own does.",
-    )
 
     @property
     def forgets_unread(self) -> bool:
