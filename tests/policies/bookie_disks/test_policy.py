@@ -125,6 +125,7 @@ def test_a_bookie_that_is_registered_again_must_be_missing_twice_again() -> None
     run = Run(settings(QUIET)).see(*all_disks(0, b1=50, b2=11))
     for second, writable in enumerate(["b1", "b1 b2", "b1"], 1):
         run.see(registered(5 * second, writable))
+    run.see(disks(15, "b2", 11)).see(registered(20, "b1"))  # it was there when its disks were read
     assert [bookie.name for bookie in run.state.cluster.bookies] == ["b1", "b2"]  # type: ignore[union-attr]
 
 

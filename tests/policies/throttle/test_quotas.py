@@ -74,7 +74,7 @@ def test_which_quota_is_applied_in_place_of_which(entity: Entity, other: Entity,
     assert takes_precedence(entity, other) is expected
 
 
-RATES = {ANY: 1, Entity("alice"): 50_000_000, Entity("bob"): 10_000, Entity("carol"): 50_000_000}
+RATES = {ANY: 1, Entity("alice"): 50_000_000, Entity("bob"): FLOOR, Entity("carol"): 50_000_000}
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ RATES = {ANY: 1, Entity("alice"): 50_000_000, Entity("bob"): 10_000, Entity("car
         pytest.param(settings(ANY, exclude=("carol",)), Coverage((Entity("alice"), Entity("bob"))), id="excluded"),
         pytest.param(
             settings(ANY, cover=Cover.LISTED), Coverage((), (Entity("alice"), Entity("carol"))),
-            id="listed: what is at the floor or below does not escape",
+            id="listed: what is at the floor does not escape",
         ),
         pytest.param(settings(Entity("alice")), Coverage(), id="nothing more specific"),
     ],
@@ -212,7 +212,7 @@ def test_an_entity_is_printed_as_kafkas_tools_do_and_as_json_where_that_is_ambig
     assert parse_entity(text) == entity
 
 
-@for_each("text", ["", "alice", "user=", "user=a,user=b", "topic=x", "{", "{}", "[]", '{"ip": "x"}'])
+@for_each("text", ["", "alice", "user=", "user=a,user=b", "topic=x", "{", "{}", "[]", '["user"]', '{"ip": "x"}'])
 def test_text_that_names_no_entity_is_refused(text: str) -> None:
     assert parse_entity(text) is None
 
