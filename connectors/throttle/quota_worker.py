@@ -53,8 +53,6 @@ from policies.throttle.quotas import (
 from policies.throttle.settings import DEFAULT_FLOOR, Entity, QuotaSettings, ThrottleSettings
 from policies.units import MAX_INT64, UserError
 
-_BROKERS_AGAIN_SECONDS = 600.0
-"""Below factor 1.0, how often the brokers' settings are read again; at 1.0 it is with each look."""
 _ATTEMPTS_TO_RELEASE = 5
 _MOST_FACTORS = 100
 _EXPLAINED = 3
@@ -284,8 +282,8 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
 
     def _must_read_brokers(self, wanted: WantedFactor | None) -> bool:
         """Whether to read the brokers' settings again. A new decision does not wait for these requests."""
-        pause = _BROKERS_AGAIN_SECONDS if _throttles(wanted) else self._verify_seconds
-        is_old = wanted == self._carried_out and self._clock.monotonic() - self._brokers_read_at >= pause
+        seconds = self._clock.monotonic() - self._brokers_read_at
+        is_old = wanted == self._carried_out and seconds >= self._verify_seconds
         return self._settings is not None and (self._brokers is None or is_old)
 
     def _read_brokers(self, client: QuotaClient) -> None:
