@@ -183,8 +183,8 @@ class PolicyView(ABC, Generic[StateT]):
     Args:
         history: the age of the oldest reading that a new exporter needs.
         make: makes a cluster's state from its name.
-        show: makes a cluster's section of the status page from its state, its decisions, the time in milliseconds and
-            the prefix of Headgate's own topics; None without data.
+        show: makes a cluster's section of the status page from its state, its decisions and the time in milliseconds;
+            None without data.
     """
 
     families: tuple[Family, ...]
@@ -198,7 +198,7 @@ class PolicyView(ABC, Generic[StateT]):
         self,
         history: timedelta,
         make: Callable[[str], StateT],
-        show: Callable[[StateT, Sequence[Decision], int, str], PolicyDetail | None] = lambda *_: None,
+        show: Callable[[StateT, Sequence[Decision], int], PolicyDetail | None] = lambda *_: None,
     ) -> None:
         self.history = history
         self._make = make
@@ -244,10 +244,10 @@ class PolicyView(ABC, Generic[StateT]):
     def samples(self, now_ms: int, decided: Decided) -> Iterator[Sample]:
         """Yield the samples of this moment."""
 
-    def details(self, now_ms: int, decided: Decided, prefix: str) -> Iterator[tuple[str, PolicyDetail]]:
+    def details(self, now_ms: int, decided: Decided) -> Iterator[tuple[str, PolicyDetail]]:
         """Yield each cluster that has data with its section of the status page."""
         for name, state, decisions in self.states(decided):
-            if (detail := self._show(state, decisions, now_ms, prefix)) is not None:
+            if (detail := self._show(state, decisions, now_ms)) is not None:
                 yield name, detail
 
 

@@ -172,7 +172,7 @@ class BookieDisksDetail(PolicyDetail):
         return self.limiting.fill(f"bookie {self.limiting.bookie} {self.limiting.ledger_dir}", factor)
 
 
-def _show(cluster: _Watched, decided: Sequence[Decision], now_ms: int, _prefix: str) -> BookieDisksDetail | None:
+def _show(cluster: _Watched, decided: Sequence[Decision], now_ms: int) -> BookieDisksDetail | None:
     settings, decisions = cluster.settings, list(filter(_is_of_group, decided))
     dirs = [
         LedgerDir.of(disk, settings, now_ms, bookie=bookie, ledger_dir=disk.log_dir)

@@ -192,7 +192,7 @@ class LoopView:
         details = {
             (policy, cluster): detail
             for policy, view in self._views.items()
-            for cluster, detail in view.details(now_ms, _of_policy(policy, decisions), self._prefix)
+            for cluster, detail in view.details(now_ms, _of_policy(policy, decisions))
         }
         return LoopSnapshot(
             now,

@@ -249,7 +249,7 @@ class SessionsDetail(PolicyDetail):
     bundles: dict[str, int] = Field(description="Number of bundles by the state of their node.")
 
 
-def _show(cluster: _SessionsCluster, _decisions: object, now_ms: int, _prefix: str) -> SessionsDetail | None:
+def _show(cluster: _SessionsCluster, _decisions: object, now_ms: int) -> SessionsDetail | None:
     roles = {role: _without_zeros(counts) for role, counts in cluster.roles(now_ms).items()}
     bundles = _without_zeros(cluster.bundle_counts())
     if not roles and not bundles:

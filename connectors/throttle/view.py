@@ -31,7 +31,7 @@ from policies.free_space.limits import LimitHit
 from policies.free_space.volumes import VolumeState
 from policies.observations import Observation, Outcome
 from policies.throttle.decisions import FALLBACK_REASONS, FilledBy, LimitingVolume, ThrottleFactor, ThrottleReason
-from policies.throttle.readings import KafkaCluster, LogDirs, TopicUsage
+from policies.throttle.readings import KafkaCluster, LogDirs
 from policies.throttle.settings import ThrottleSettings
 from policies.units import from_millis
 
@@ -237,7 +237,7 @@ SHOWN_FILLERS = 8
 
 
 class Filler(BaseModel):
-    """A line of what fills a volume: a topic, or several together."""
+    """A line of what fills a volume: a topic, or all others together."""
 
     name: str
     size_bytes: int
@@ -246,30 +246,21 @@ class Filler(BaseModel):
     share: float | None = Field(description="Of everything that grows there; null without a rate.")
 
 
-def list_fillers(filled_by: FilledBy, prefix: str) -> list[Filler]:
-    """Return what fills a volume, the fastest first; Headgate's own topics are one line, as are those not shown."""
+def list_fillers(filled_by: FilledBy) -> list[Filler]:
+    """Return what fills a volume, the fastest first; the topics that are not shown are one line."""
     used = max(1, filled_by.kafka_bytes + filled_by.other_bytes)
-    lines: dict[str, list[TopicUsage]] = {}
-    for topic in filled_by.topics:
-        name = "Headgate's own topics" if topic.topic.startswith(f"{prefix}.") else topic.topic
-        lines.setdefault(f"{name} (moved here)" if topic.is_moved else name, []).append(topic)
-    found = [_sum_up(name, topics, used) for name, topics in lines.items()]
-    found.sort(key=lambda each: (each.share or 0.0, each.size_bytes), reverse=True)
-    shown = found[:SHOWN_FILLERS]
-    rest = filled_by.kafka_bytes - sum(each.size_bytes for each in shown)
-    others = [("other topics", rest, None, None)] if rest > 0 else []
-    foreign = (filled_by.other_bytes, filled_by.other_bytes_per_second, filled_by.other_share)
-    for name, size, rate, share in (*others, ("not Kafka's", *foreign)):
-        shown.append(Filler(name=name, size_bytes=size, held=size / used, bytes_per_second=rate, share=share))
-    return shown
-
-
-def _sum_up(name: str, topics: Sequence[TopicUsage], used: int) -> Filler:
-    size = sum(each.size_bytes for each in topics)
-    rates = [each.bytes_per_second for each in topics if each.bytes_per_second is not None]
-    shares = [each.share for each in topics if each.share is not None]
-    rate, share = sum(rates) if rates else None, sum(shares) if shares else None
-    return Filler(name=name, size_bytes=size, held=min(1.0, size / used), bytes_per_second=rate, share=share)
+    fastest_first = sorted(filled_by.topics, key=lambda each: (each.share or 0.0, each.size_bytes), reverse=True)
+    lines = list[tuple[str, int, float | None, float | None]]()
+    for each in fastest_first[:SHOWN_FILLERS]:
+        name = f"{each.topic} (moved here)" if each.is_moved else each.topic
+        lines.append((name, each.size_bytes, each.bytes_per_second, each.share))
+    if (rest := filled_by.kafka_bytes - sum(line[1] for line in lines)) > 0:
+        lines.append(("other topics", rest, None, None))
+    lines.append(("not Kafka's", filled_by.other_bytes, filled_by.other_bytes_per_second, filled_by.other_share))
+    return [
+        Filler(name=name, size_bytes=size, held=min(1.0, size / used), bytes_per_second=rate, share=share)
+        for name, size, rate, share in lines
+    ]
 
 
 class ThrottleDetail(PolicyDetail):
@@ -300,7 +291,7 @@ class ThrottleDetail(PolicyDetail):
         return self.limiting.fill(f"broker {self.limiting.broker} {self.limiting.log_dir}", self.factor)
 
 
-def _show(cluster: _ThrottledCluster, decisions: Sequence[Decision], now_ms: int, prefix: str) -> ThrottleDetail | None:
+def _show(cluster: _ThrottledCluster, decisions: Sequence[Decision], now_ms: int) -> ThrottleDetail | None:
     decision, settings = _find_factor(decisions), cluster.settings
     volumes = [
         Volume.of(
@@ -322,5 +313,5 @@ def _show(cluster: _ThrottledCluster, decisions: Sequence[Decision], now_ms: int
         volumes=tuple(fullest),
         limiting=next((each for each in volumes if (each.broker, each.log_dir) == limits), next(iter(fullest), None)),
         filled_by=filled_by,
-        fillers=() if filled_by is None else tuple(list_fillers(filled_by, prefix)),
+        fillers=() if filled_by is None else tuple(list_fillers(filled_by)),
     )

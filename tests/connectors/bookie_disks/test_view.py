@@ -49,7 +49,7 @@ def test_the_page_explains_the_slowest_group_and_not_the_one_that_was_decided_la
     decided = {d.group: d for d in run.published if isinstance(d, BookieThrottle)}
     later = decided["default"].model_copy(update={"decided_at": at(5)})
     found = {"c1": [decided["g1"], later]}
-    detail = dict(BookieDisksView(settings()).details(to_millis(at(5)), found, "headgate"))["c1"]
+    detail = dict(BookieDisksView(settings()).details(to_millis(at(5)), found))["c1"]
     assert isinstance(detail, BookieDisksDetail)
     assert (detail.groups[0].group, detail.groups[0].factor) == ("g1", 0.0)
     assert detail.sentence == decided["g1"].explanation
