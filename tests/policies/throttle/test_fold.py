@@ -13,6 +13,7 @@ from policies.free_space.volumes import VolumeState, seconds_left
 from policies.observations import Observation, Outcome, sort_observations
 from policies.throttle.fold import fold
 from policies.throttle.judge import judge_brokers
+from policies.throttle.readings import VolumeReading
 from policies.throttle.state import VolumeKey
 from policies.units import to_millis
 from tests.cases import for_each
@@ -81,6 +82,13 @@ def test_a_good_reading_that_comes_after_a_later_failure_counts() -> None:
     known = folded([log_dirs(0, 1, 4 * GB)], [failed(20, 1, Outcome.UNAUTHORIZED)], [log_dirs(10, 1, 3 * GB)])
     assert counting(known, 20)[1, A].factor == 0.5
     assert (known.brokers[0].outcome, known.brokers[0].read_id) == ("unauthorized", "dirs-1@10")
+
+
+@pytest.mark.parametrize(
+    ("total", "usable", "is_readable"), [(0, 0, True), (0, 5, True), (9, 10, True), (-1, 5, False), (5, -1, False)]
+)
+def test_only_an_unknown_size_is_unreadable(total: int, usable: int, is_readable: bool) -> None:
+    assert VolumeReading(log_dir="/d", total_bytes=total, usable_bytes=usable).readable is is_readable
 
 
 def test_an_unreadable_volume_ages_while_its_broker_is_read() -> None:
