@@ -49,8 +49,6 @@ class RoleFacts:
     ratio: float
     closed: int = 0
     """The number of members that closed their session in order and have not come back."""
-    unread: int = 0
-    """The number of further members that had a session by their last reading, which is stale."""
 
     @cached_property
     def lost(self) -> tuple[Member, ...]:
@@ -74,23 +72,9 @@ class RoleFacts:
         return fewest_fleet_wide(len(self.members), self.ratio)
 
     @property
-    def _fewest_with_unread(self) -> int:
-        return fewest_fleet_wide(len(self.members) + self.unread, self.ratio)
-
-    @property
     def is_lost_together(self) -> bool:
         """Whether some members are without a session, and that loss is fleet-wide."""
         return bool(self.lost) and self.losses >= self.fewest_fleet_wide
-
-    @property
-    def is_known_lost_together(self) -> bool:
-        """The same if unread members count as having a session, for alerts: a stale reading is no loss."""
-        return bool(self.lost) and self.losses >= self._fewest_with_unread
-
-    @property
-    def may_be_lost_together(self) -> bool:
-        """The same if unread members count as lost, which they may be."""
-        return self.losses + self.unread >= self._fewest_with_unread
 
     @cached_property
     def returned_ms(self) -> int:
@@ -116,7 +100,7 @@ class Unread:
 def join_roles(members: Iterable[Member], now_ms: int, settings: SessionsSettings) -> dict[str, RoleFacts]:
     """Join the members of each role as of now."""
     counting: dict[str, list[Member]] = {}
-    closed, unread = Counter[str](), Counter[str]()
+    closed = Counter[str]()
     for member in members:
         role, track = member.role, member.track
         known = counting.setdefault(role, [])
@@ -124,10 +108,8 @@ def join_roles(members: Iterable[Member], now_ms: int, settings: SessionsSetting
             closed[role] += 1
         elif track is not None and (track.is_lost or track.is_fresh(now_ms, settings.validity_ms)):
             known.append(member)
-        elif track is not None:
-            unread[role] += 1
     ratio = settings.fleet_ratio
-    return {role: RoleFacts(tuple(found), ratio, closed[role], unread[role]) for role, found in counting.items()}
+    return {role: RoleFacts(tuple(found), ratio, closed[role]) for role, found in counting.items()}
 
 
 def find_unread(
