@@ -7,14 +7,12 @@
 """
 
 import argparse
-import fcntl
 import hashlib
 import os
 import re
 import sys
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -88,17 +86,16 @@ def fetch_jars(names: Sequence[str], cache_dir: Path, on_line: OnLine = log_prog
     """Return the jars of each group, sorted by name, and fetch the missing and damaged ones first.
 
     If stderr is a terminal, one progress bar counts the jars; otherwise `on_line` receives a line for each. Each call
-    hashes the files, which takes a millisecond per MB. A complete cache may be read-only. Two processes never fetch at
-    the same time.
+    hashes the files, which takes a millisecond per MB. A complete cache may be read-only. Of two processes that start
+    with an empty cache, each fetches the jars; a jar appears whole or not at all.
 
     Raises UserError when a jar is missing and cannot be fetched, or when a fetched one has another checksum than the
     manifest lists, and ValueError for an unknown group.
     """
     cache_dir, wanted = cache_dir.absolute(), [_read_group(name) for name in names]  # servers have other directories
-    jars = [jar for group in wanted for jar in group]
-    if not all(jar.is_usable(cache_dir) for jar in jars):
-        with _locked(cache_dir, on_line):  # another process may have fetched them meanwhile
-            _fetch([jar for jar in jars if not jar.is_usable(cache_dir)], cache_dir, on_line)
+    missing = [jar for group in wanted for jar in group if not jar.is_usable(cache_dir)]
+    if missing:
+        _fetch(missing, cache_dir, on_line)
     return [tuple(cache_dir / jar.group / jar.name for jar in group) for group in wanted]
 
 
@@ -140,22 +137,6 @@ def _sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-@contextmanager
-def _locked(cache_dir: Path, on_line: OnLine) -> Iterator[None]:
-    try:
-        cache_dir.mkdir(parents=True, exist_ok=True)
-        lock = (cache_dir / "lock").open("w")
-    except OSError as error:
-        raise UserError(f"jars are missing in {cache_dir}, and it cannot be written ({error.strerror}).") from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            on_line("waiting for another process that is fetching jars")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def _fetch(jars: Sequence[_Jar], cache_dir: Path, on_line: OnLine) -> None:
     import httpx  # loaded once, for the first start
 
@@ -183,11 +164,11 @@ def _fetch(jars: Sequence[_Jar], cache_dir: Path, on_line: OnLine) -> None:
 
 
 def _store(content: bytes, file: Path) -> None:
-    beside = file.with_name(f"{file.name}.part")
+    beside = file.with_name(f"{file.name}.{os.getpid()}")
     try:
-        file.parent.mkdir(exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         beside.write_bytes(content)
-        beside.replace(file)  # it appears whole or not at all
+        beside.replace(file)
     except OSError as error:
         raise UserError(f"jars_dir: {file} cannot be written ({error.strerror}).") from None
 

@@ -1,6 +1,5 @@
 """The cache of jars: complete, damaged, missing; with a Maven repository on loopback."""
 
-import fcntl
 import hashlib
 import os
 import sys
@@ -128,29 +127,8 @@ def test_without_a_mirror_the_repository_is_that_of_the_ivy_inside_pyspark() -> 
 
 def test_cache_that_cannot_be_made_is_named(site: Site) -> None:
     site.cache.write_text("a file where the folder should be")
-    with pytest.raises(UserError, match=f"jars are missing in {site.cache}, and it cannot be written"):
+    with pytest.raises(UserError, match=f"jars_dir: {site.cache}/tools/alpha-1.0.jar cannot be (read|written)"):
         site.ensure()
-
-
-def test_second_process_waits_and_then_finds_the_jars(site: Site) -> None:
-    site.cache.mkdir()
-    waiting = threading.Event()
-    results: list[tuple[Path, ...]] = []
-
-    def second() -> None:
-        results.append(ensure_jars("tools", site.cache, lambda line: waiting.set()))
-
-    with (site.cache / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        thread = threading.Thread(target=second)
-        thread.start()
-        assert waiting.wait(20)
-        site.offer({})
-        (site.cache / "tools").mkdir()
-        for name, content in CONTENT.items():
-            (site.cache / "tools" / name).write_bytes(content)
-    thread.join()
-    assert len(results[0]) == 2
 
 
 def test_unknown_group_is_refused(site: Site) -> None:
