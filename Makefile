@@ -45,7 +45,7 @@ SYSTEM := $(SERVERS) tests/system
 
 # Tests of what is shipped, generated, written and measured, and of commands in processes of their own, or of wheels.
 ARTIFACTS := $(wildcard tests/toy tests/bench tests/docs tests/tools tests/deploy/whatif tests/deploy/demo/test_run.py $(addprefix tests/deploy/test_, \
-	chart.py cli.py distributions.py make.py mistakes.py systemd.py wheel.py) \
+	chart.py cli.py distributions.py make.py mistakes.py) \
 	tests/deploy/commands/test_root.py tests/streaming/test_session.py tests/connectors/exporter/page/test_in_chromium.py)
 
 # `--ignore` saves each worker the collection of these tests. An idle worker takes half of the other's tests.

@@ -36,7 +36,7 @@ if _PROFILE == "headgate":
     providers._get_local_constants = lambda: providers._local_constants
 
 
-_SHARING = ("tests/toy/", "tests/deploy/test_wheel.py", "tests/connectors/exporter/page/test_in_chromium.py")
+_SHARING = ("tests/toy/", "tests/deploy/test_distributions.py", "tests/connectors/exporter/page/test_in_chromium.py")
 
 # Log lines without colours: rendering a traceback in colours takes half a second.
 structlog.configure(

@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 
 from deploy.cli import _run_guarded
 from deploy.commands.root import app
-from deploy.settings.application import Settings
-from deploy.settings.file import load_settings, unusable_files
+from deploy.settings.file import load_settings
 from policies.units import UserError
 from tests.cases import for_each
 
@@ -203,11 +202,26 @@ def test_the_file_is_named_as_for_every_command(file: Path) -> None:
     assert check(file)[0].endswith("is good, with 1 warning: no cluster watched.\n")
 
 
-@for_each("content", ["not a certificate", ""])
-def test_a_file_that_holds_something_else_is_a_mistake(file: Path, content: str) -> None:
-    (file.parent / "ca.pem").write_text(content)
-    file.write_text(f"kafka: {{bootstrap_servers: 'k:1', tls: {{ca_file: {file.parent / 'ca.pem'}}}}}")
-    with pytest.raises(UserError, match=r"kafka: tls\.ca_file: .* holds no certificates in PEM form"):
+@for_each(
+    ("content", "block", "says"),
+    [
+        ("not a certificate", "kafka: {bootstrap_servers: 'k:1', tls: {ca_file: PEM}}", r"ca_file: .* in PEM form"),
+        (
+            "",
+            "kafka: {bootstrap_servers: 'k:1', tls: {ca_file: PEM}}",
+            r"kafka: tls\.ca_file: .* holds no certificates",
+        ),
+        (
+            "x",
+            "http: {access: {cert_file: PEM, key_file: PEM}}",
+            r"http\.access: http\.access\.cert_file: cannot be used",
+        ),
+    ],
+)
+def test_a_file_that_holds_something_else_is_a_mistake(file: Path, content: str, block: str, says: str) -> None:
+    (file.parent / "tls.pem").write_text(content)
+    file.write_text(block.replace("PEM", str(file.parent / "tls.pem")))
+    with pytest.raises(UserError, match=says):
         check(file)
 
 
@@ -251,12 +265,3 @@ def test_warnings_do_not_stand_within_the_settings_in_force(file: Path) -> None:
     printed, said = check("--effective", file)
     assert "never throttled" in said
     assert "warning" not in printed
-
-
-def test_a_certificate_that_is_none_is_found_before_anything_starts(tmp_path: Path) -> None:
-    file = tmp_path / "tls.pem"
-    file.write_text("no certificate")
-    settings = Settings.model_validate({"http": {"access": {"cert_file": file, "key_file": file}}})
-    ((place, why),) = unusable_files(settings)
-    assert place == ("http", "access")
-    assert why.startswith("http.access.cert_file: cannot be used")

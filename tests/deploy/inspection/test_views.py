@@ -1,6 +1,5 @@
 """What a person sees of what is in force, on a terminal of any width."""
 
-import json
 import re
 from dataclasses import replace
 from datetime import timedelta
@@ -18,13 +17,10 @@ from deploy.inspection.views import Explanation, alerts_view, decisions_view, ex
 from policies.decisions import Alert
 from policies.observations import ReportResult
 from policies.switching.state import SwitchStage
-from policies.wire import audit_event, decision_event
+from policies.wire import decision_event
 from tests.connectors.alertmanager.test_notifier import NOON, alert, resolved
 from tests.connectors.exporter.loop import START, Loop, decided, paused, quota, reported
 from tests.deploy.inspection.test_in_force import played, record
-from tests.policies.bookie_disks import scenario as disks
-from tests.policies.bookie_disks.scenario import all_disks
-from tests.policies.cases_of_bookies import affinity, racks
 from tests.policies.switching.wire import WireWorld
 
 
@@ -130,17 +126,6 @@ def test_an_explanation_is_the_sentence_the_meaning_of_its_words_and_what_it_res
     assert f"{explained.decision['verdict']}: " in text
 
 
-def test_a_groups_explanation_has_its_bookies() -> None:
-    seen = [racks(0, {"g1": "b1 b2"}), affinity(0, {"a/b": "g1"}), *all_disks(0, b1=50, b2=16)]
-    decision = disks.Run(disks.settings()).see(*seen).last("g1")
-    entry = json.loads(audit_event(decision, seen))["data"]
-    parts = (entry["decision_type"], entry["decision"], entry["numbers"])
-    text = shown(explanation_view(Explanation(*parts, (*entry["observations"],))))
-    assert decision.explanation in text
-    assert re.search(r"b2 +0\.5 +False +/l +16\.0 GB +100 GB", text), text
-    assert "c1/b2  cluster c1, outcome ok" in text
-
-
 def test_evidence_that_is_no_longer_kept_is_named() -> None:
     explained = explanation()
     assert explained.missing == list(explained.decision["evidence"])
@@ -188,13 +173,6 @@ def test_an_ended_alert_says_when_it_ended() -> None:
     text = shown(alerts_view([resolved(NOON)], NOON + timedelta(minutes=3)))
     assert "resolved: volume-below-hard-limit" in text
     assert "3 min ago" in text
-
-
-def test_a_long_path_is_shown_whole() -> None:
-    path = "/" + "a" * 100
-    text = shown(alerts_view([alert(summary=f"{path} is full")], NOON), width=60)
-    assert text.count("a" * 10) >= 8
-    assert "…" not in text
 
 
 def test_on_80_columns_an_alert_has_a_line_for_its_name_and_paths_stay_whole() -> None:

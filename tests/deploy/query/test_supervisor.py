@@ -409,12 +409,6 @@ def test_it_works_while_the_block_runs_and_has_ended_with_it(error: Exception | 
     assert ended.is_set()
 
 
-def test_work_that_is_done_early_holds_up_nobody() -> None:
-    with running_in_background("test-work", lambda _over: None):
-        pass
-    assert "test-work" not in {thread.name for thread in threading.enumerate()}
-
-
 # --- The last line of a process that gives up names the cause, whatever it was wrapped in.
 
 

@@ -88,13 +88,6 @@ def limits(throttle: dict[str, Any], cluster: str = EMBEDDED_CLUSTER) -> tuple[f
     return hard, soft
 
 
-def test_without_settings_the_embedded_cluster_is_the_loops_own() -> None:
-    settings = completed({})
-    watched = settings.clusters[EMBEDDED_CLUSTER].kafka
-    assert watched is not None
-    assert settings.loop_kafka().servers() == watched.servers() == [SERVERS]
-
-
 def test_what_is_said_of_watching_it_stays_but_for_its_address() -> None:
     kafka = {"bootstrap_servers": "elsewhere:9092", "poll_interval": "7s"}
     given = {"kafka": kafka, "zookeeper": {"servers": "zk-1:2181"}, "bookies": {}}
@@ -139,11 +132,6 @@ def test_overrides_are_merged_field_by_field_with_the_built_in_limits(pattern: s
 def test_an_override_without_a_preset_has_none_for_the_embedded_cluster_either() -> None:
     own = in_force({"preset": "strimzi", "clusters": {EMBEDDED_CLUSTER: {"preset": None}}})
     assert (own.preset, own.min_hold.total_seconds(), own.limited) == (None, 30.0, True)
-
-
-def test_of_several_overrides_the_first_that_matches_counts_as_everywhere() -> None:
-    throttle = {"clusters": {"emb*": {"fallback_factor": 0.5}, EMBEDDED_CLUSTER: {"fallback_factor": 0.2}}}
-    assert in_force(throttle).fallback_factor == 0.5
 
 
 def test_other_clusters_get_no_built_in_limits() -> None:

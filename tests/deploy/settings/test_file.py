@@ -51,27 +51,6 @@ def test_an_empty_file_is_the_defaults(written: Written, text: str) -> None:
     assert load_settings(written(text)) == load_settings(None) == Settings()
 
 
-def test_the_example_of_the_design_is_good(written: Written) -> None:
-    file = written("""\
-        kafka: {bootstrap_servers: "127.0.0.1:9092"}          # the loop's own topics
-        clusters:                                             # what is watched
-          payments: {kafka: {bootstrap_servers: "kafka-1:9092", poll_interval: 10s}}
-        policies:
-          throttle:
-            hard: {available_bytes_below: 1GB}
-            soft: {available_ratio_below: 0.05}
-            clusters: {"dev-*": {fallback_factor: 0.5}}
-    """)
-    settings = load_settings(file)
-    assert settings.loop_kafka().servers() == ["127.0.0.1:9092"]
-    payments = settings.clusters["payments"].kafka
-    assert payments is not None
-    assert payments.poll_interval == parse_duration("10s")
-    assert throttle(settings).for_cluster("dev-1").fallback_factor == 0.5
-    assert throttle(settings).for_cluster("payments").fallback_factor == 1.0
-    assert throttle(settings).for_cluster("dev-1").hard == throttle(settings).hard
-
-
 @pytest.mark.parametrize(
     ("cluster", "throttle_block", "has_actuator"),
     [
@@ -307,21 +286,19 @@ def test_a_data_folder_that_cannot_be_used_is_named(place: str) -> None:
         Settings(data_dir=Path(place)).create_data_dir()
 
 
-def test_the_data_folder_is_for_our_own_user_alone(tmp_path: Path) -> None:
-    for name in ("empty", "used"):
-        (tmp_path / name).mkdir(mode=0o755)
-    (tmp_path / "used/spark.log").touch()
-    for name in ("new", "empty", "used"):
-        Settings(data_dir=tmp_path / name).create_data_dir()
-        assert (tmp_path / name).stat().st_mode & 0o777 == 0o700, name
-
-
-def test_a_folder_that_holds_others_data_keeps_its_mode(tmp_path: Path) -> None:
-    (tmp_path / "shared").mkdir()
-    (tmp_path / "shared/of-somebody-else").touch()
-    (tmp_path / "shared").chmod(0o1777)
-    Settings(data_dir=tmp_path / "shared").create_data_dir()
-    assert (tmp_path / "shared").stat().st_mode & 0o7777 == 0o1777
+@for_each(
+    ("name", "holds", "mode"),
+    [("new", None, 0o700), ("empty", "", 0o700), ("used", "spark.log", 0o700), ("shared", "of-others", 0o1777)],
+)
+def test_the_data_folder_is_for_our_own_user_alone_unless_it_holds_others_data(
+    tmp_path: Path, name: str, holds: str | None, mode: int
+) -> None:
+    folder = tmp_path / name
+    if holds is not None:
+        (folder / holds).mkdir(parents=True)
+        folder.chmod(0o1777)
+    Settings(data_dir=folder).create_data_dir()
+    assert folder.stat().st_mode & 0o7777 == mode
 
 
 @for_each("value", ["[" * 100_000, '{"a":' * 5000, "9" * 5000, "no JSON", "\udc80"])
