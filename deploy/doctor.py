@@ -397,7 +397,8 @@ def _check_deciders(connection: KafkaConnection, topics: TopicSettings) -> Probe
     except (KafkaException, TimeoutError) as error:
         if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
             return ProbeResult(Outcome.UNAUTHORIZED, f"the group of {topics.topic('decide')}: see rights")
-        return ProbeResult(Outcome.UNREACHABLE, whole_line(f"the group of {topics.topic('decide')}: {error}"))
+        cause = error.args[0].str() if isinstance(error, KafkaException) else error
+        return ProbeResult(Outcome.UNREACHABLE, whole_line(f"the group of {topics.topic('decide')}: {cause}"))
     if (loops := describe_loops(found, topics.prefix)) is not None:
         remedy = (
             "stop the process that does not belong there, give it another topics.prefix, or, for a stand-by, the same "

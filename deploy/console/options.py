@@ -45,12 +45,11 @@ def load_asked(file: Path | None, level: int = logging.INFO) -> "Settings":
 
     `level` is that of the log, for an answer that contains every problem itself.
     """
-    if not _has_log:
-        set_up_logging(answers=True)
+    settings = load_settings(file)
     logging.getLogger().setLevel(level)
     from deploy.settings.application import with_running_up
 
-    return with_running_up(load_settings(file))
+    return with_running_up(settings)
 
 
 def set_up_logging(*, verbose: bool = False, answers: bool = False, runs: bool = False) -> None:

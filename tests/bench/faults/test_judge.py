@@ -73,25 +73,17 @@ def test_what_is_missing_is_lost(topics: Topics, topic: str) -> None:
     assert found.wrong == ()
 
 
-def test_what_nobody_decided_is_wrong(topics: Topics) -> None:
-    value = (topics.of["decided.throttle"][0].value or b"").replace(b'"id":"', b'"id":"x')
-    topics._add("decided.throttle", value)
-    (wrong,) = judge(topics).look().wrong
-    assert "none of the undisturbed run" in wrong
-
-
-def test_an_id_with_two_contents_is_wrong(topics: Topics) -> None:
-    first = topics.of["decided.throttle"][0]
-    topics.of["decided.throttle"].append(replace(first, value=(first.value or b"") + b" "))
-    (wrong,) = judge(topics).look().wrong
-    assert "came back with another content" in wrong
-
-
-def test_a_changed_decision_is_wrong(topics: Topics) -> None:
-    first = topics.of["decided.throttle"][0]
-    topics.of["decided.throttle"][0] = replace(first, value=(first.value or b"") + b" ")
-    (wrong,) = judge(topics).look().wrong
-    assert "another content than in the undisturbed run" in wrong
+def test_what_nobody_decided_a_changed_decision_and_an_id_with_two_contents_are_wrong(topics: Topics) -> None:
+    decided = topics.of["decided.throttle"]
+    first, value = decided[0], decided[0].value or b""
+    for changed, said in (
+        ([*decided, replace(first, value=value.replace(b'"id":"', b'"id":"x'))], "none of the undisturbed run"),
+        ([*decided, replace(first, value=value + b" ")], "came back with another content"),
+        ([replace(first, value=value + b" "), *decided[1:]], "another content than in the undisturbed run"),
+    ):
+        topics.of["decided.throttle"] = changed
+        (wrong,) = judge(topics).look().wrong
+        assert said in wrong
 
 
 def test_what_was_told_once_is_not_told_again(topics: Topics) -> None:

@@ -146,19 +146,14 @@ def test_a_subject_is_found_by_its_end_if_unique(monkeypatch: pytest.MonkeyPatch
     assert [each.decision["subject"] for each in audit(monkeypatch, events, asked).explain()] == found
 
 
-def test_what_is_repeated_has_the_report_on_the_decision_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    events = [decision(1, "c"), report(1, "old"), decision(2, "c"), report(2, "applied"), decision(3, "c")]
+@pytest.mark.parametrize(("last", "own", "earlier"), [("c", [], ["applied"]), ("other", ["applied"], [])])
+def test_only_what_is_repeated_has_the_report_on_the_decision_before_it(
+    monkeypatch: pytest.MonkeyPatch, last: str, own: list[str], earlier: list[str]
+) -> None:
+    events = [decision(1, "c"), report(1, "old"), decision(2, "c"), report(2, "applied"), decision(3, last)]
     (explained,) = audit(monkeypatch, events, "c").explain()
-    assert explained.reports == ()
-    assert [each["outcome"] for each in explained.earlier_reports] == ["applied"]
-    assert explained.as_json()["earlier_reports"][0]["outcome"] == "applied"
-
-
-def test_what_was_reported_on_it_is_all_there_is_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    events = [decision(1, "c"), report(1, "old"), decision(2, "c"), report(2, "applied"), decision(3, "other")]
-    (explained,) = audit(monkeypatch, events, "c").explain()
-    assert [each["outcome"] for each in explained.reports] == ["applied"]
-    assert explained.earlier_reports == ()
+    shown = explained.as_json()
+    assert [[each["outcome"] for each in shown[name]] for name in ("reports", "earlier_reports")] == [own, earlier]
 
 
 def publish_report(target: str, minutes: float, outcome: str) -> dict[str, Any]:

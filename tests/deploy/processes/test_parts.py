@@ -232,28 +232,15 @@ def watching(**clusters: dict[str, Any]) -> Settings:
     return Settings.model_validate({"clusters": clusters})
 
 
-BOTH = watching(c1={"zookeeper": {"servers": NOWHERE}, "pulsar": {"admin_url": f"http://{NOWHERE}"}})
-
-
-def test_what_the_settings_do_not_name_is_none() -> None:
-    with Connections(watching(c1={"kafka": {"bootstrap_servers": NOWHERE}})) as connections:
-        assert connections.zookeeper("c1") is None
-        assert connections.pulsar("c1") is None
-
-
-def test_all_who_ask_share_one() -> None:
-    with Connections(BOTH) as connections:
+def test_all_who_ask_for_a_cluster_share_one_and_what_its_settings_do_not_name_is_none() -> None:
+    with Connections(watching(c1={**ZOOKEEPER, **PULSAR}, c2=ZOOKEEPER, c3=KAFKA)) as connections:
         zookeeper, pulsar = connections.zookeeper("c1"), connections.pulsar("c1")
         assert zookeeper is not None
         assert pulsar is not None
-        assert connections.zookeeper("c1") is zookeeper
-        assert connections.pulsar("c1") is pulsar
-
-
-def test_clusters_share_nothing() -> None:
-    two = watching(c1={"zookeeper": {"servers": NOWHERE}}, c2={"zookeeper": {"servers": NOWHERE}})
-    with Connections(two) as connections:
-        assert connections.zookeeper("c1") is not connections.zookeeper("c2")
+        assert (connections.zookeeper("c1"), connections.pulsar("c1")) == (zookeeper, pulsar)
+        assert connections.zookeeper("c2") not in (zookeeper, None)
+        assert (connections.zookeeper("c3"), connections.pulsar("c3")) == (None, None)
+    assert ended(zookeeper)
 
 
 def ended(session: ZooKeeperSession | None) -> bool:
@@ -273,12 +260,6 @@ def test_a_clusters_end_with_the_last_who_uses_them_and_begin_anew_with_the_next
         assert ended(first)
         with connections.using(["c1"]):
             assert connections.zookeeper("c1") is not first
-
-
-def test_they_end_together() -> None:
-    with Connections(BOTH) as connections:
-        session = connections.zookeeper("c1")
-    assert ended(session)
 
 
 @pytest.mark.parametrize("problem", [None, "the query failed and is being restarted: the JVM is gone"])

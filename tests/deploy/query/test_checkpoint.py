@@ -3,8 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -196,19 +194,6 @@ def test_one_that_was_moved_is_to_be_moved_back(folder: Path) -> None:
 
 # --- The second query of a checkpoint is told who is first, and ends or waits its turn
 
-_HOLD = """
-import sys
-from pathlib import Path
-from types import SimpleNamespace
-from deploy.query.checkpoint import sole_query
-data, folder = map(Path, sys.argv[1:])
-place = SimpleNamespace(folder=folder, uri=folder.as_uri())
-# As of `Settings`, which take a second to load.
-with sole_query(SimpleNamespace(checkpoint=lambda: place, create_data_dir=lambda: data)):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
-
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
@@ -228,20 +213,6 @@ def test_queries_on_two_checkpoints_do_not_meet(settings: Settings, tmp_path: Pa
     other = Settings.model_validate({"data_dir": str(settings.data_dir), "stream": elsewhere})
     with sole_query(settings), sole_query(other):
         """Both run."""
-
-
-def test_a_killed_query_leaves_its_checkpoint_to_the_next(settings: Settings) -> None:
-    folders = [str(settings.data_dir), str(settings.checkpoint().folder)]
-    held = subprocess.Popen([sys.executable, "-c", _HOLD, *folders], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    with held:
-        assert held.stdout is not None
-        assert held.stdout.readline() == b"held\n"
-        with pytest.raises(UserError, match=f"process {held.pid} on"):
-            sole_query(settings).__enter__()
-        held.kill()
-        held.wait()
-        with sole_query(settings):
-            """At once."""
 
 
 def test_who_waits_its_turn_has_it_when_the_one_before_has_ended(settings: Settings) -> None:
