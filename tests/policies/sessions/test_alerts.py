@@ -101,12 +101,6 @@ def test_a_zombie_stays_one_until_a_reading_says_that_it_is_none() -> None:
         assert ("zombie-member", "b1") not in warned(*connected("b1"), reading, until=6, book=book)
 
 
-def test_an_exhausted_member_that_was_told_to_go_down_is_no_alert() -> None:
-    late = [*connected("b1", "b2", "b3"), *(each for s in (10, 306, 311) for each in expired("b1", seconds=s))]
-    late += connected("b2", "b3", seconds=311)
-    assert ("reconnect-exhausted", "b1") not in warned(*late, until=311)
-
-
 def test_a_loss_is_no_loss_of_the_fleet_because_the_others_are_not_read_any_more() -> None:
     silent = [*connected("b1", "b2", "b3", "b4", "b5"), *expired("b1", "b2", seconds=200)]
     assert ("session-fleet-wide", "broker") not in warned(*silent, until=450, fleet_ratio=0.9)
@@ -142,26 +136,6 @@ def test_a_hundred_and_fifty_brokers_without_a_registration_are_a_few_alerts() -
         f"{', '.join(FLEET[:10])} and 140 more"
     )
     assert (critical.subject, critical.labels["count"]) == ("messaging", "150")
-
-
-def test_one_after_the_other_they_are_ten_alerts_and_one_that_the_others_join() -> None:
-    run = Run(zombie_after="1h").together(*[session(0, m, "connected", f"0x{m}") for m in FLEET])
-    run.together(tree(5, name=BROKERS)).feed([health(10 + n / 100, m) for n, m in enumerate(FLEET[:80])])
-    records = firing(run)["not-registered", "warning"]
-    assert 11 <= records <= 10 + 8, "the one alert is repeated when its count doubles"
-    assert len({a.alert_id for a in run.alerts}) == 11
-
-
-def registered_fleet(seconds: float, *members: str) -> list[Observation]:
-    nodes = [node(m, f"0x{m}", f"{BROKERS}/{m}") for m in members]
-    return [tree(seconds, *nodes, name=BROKERS), *(health(seconds + 0.1, m) for m in FLEET)]
-
-
-def test_the_one_alert_ends_when_few_are_left_and_these_are_named() -> None:
-    run = Run(zombie_after="1h").together(*[session(0, m, "connected", f"0x{m}") for m in FLEET])
-    run.together(*unregistered_fleet(5, *FLEET)).together(*registered_fleet(15, *FLEET[3:]))
-    assert run.firing() == {("not-registered", name) for name in FLEET[:3]}
-    assert run.together(*registered_fleet(25, *FLEET)).firing() == set()
 
 
 def test_a_gathered_alert_does_not_end_because_readings_do() -> None:

@@ -7,10 +7,8 @@ import pytest
 from policies.observations import Observation
 from policies.sessions.facts import Facts
 from policies.sessions.judge import MemberVerdict, judge
-from policies.sessions.state import SessionsState, SpentShutdown
-from policies.units import to_millis
 from tests.cases import for_each
-from tests.policies.sessions.course import BUNDLE, at, health, owned, recovery, session, unread, unregistered
+from tests.policies.sessions.course import BUNDLE, health, owned, recovery, session, unread, unregistered
 from tests.policies.sessions.joined import connected, expired, joined
 
 SHUTDOWN: dict[str, Any] = {"on_session_lost": "shutdown", "fleet_ratio": 1.0, "shutdown_delay": "5s"}
@@ -36,18 +34,6 @@ def test_who_lost_first_takes_from_the_budget_first_and_then_by_name() -> None:
     ]  # fmt: skip
     assert [v.shutdowns_spent for v in verdicts] == [1, 2, 2, 2]
     assert [s.member for s in left.spent] == ["b3", "b1"]
-
-
-def test_what_was_spent_before_counts() -> None:
-    state = SessionsState(spent=(SpentShutdown(to_millis(at(0)), "b4"),))
-    losses = [*connected(*FLEET), *expired("b1", seconds=1), *expired("b1", seconds=18)]
-    within = joined(*losses, until=20, state=state, **SHUTDOWN)
-    still_down = joined(*losses, until=20, state=state, shutdown_window="20s", **SHUTDOWN)
-    back = session(1, "b4", "connected", "0xnew")
-    over = joined(*losses, back, until=20, state=state, shutdown_window="20s", **SHUTDOWN)
-    assert orders(judge(within)[0]) == {"b1": "reconnect shutdown_budget"}
-    assert orders(judge(still_down)[0]) == {"b1": "reconnect shutdown_budget"}
-    assert orders(judge(over)[0])["b1"] == "shutdown session_lost"
 
 
 def test_restarts_and_shutdowns_share_the_budget_and_nobody_goes_down_while_zookeeper_cannot_be_read() -> None:

@@ -35,10 +35,6 @@ def start(*members: str, **settings: Any) -> Run:
     return Run(**settings).together(*[session(0, m, "connected", f"0x{m}") for m in members])
 
 
-def test_nothing_is_said_of_members_whose_sessions_stand() -> None:
-    assert start("b1", "b2").until(200).published == []
-
-
 def test_a_lost_connection_is_held_and_resumed() -> None:
     run = start("b1", "b2").see(session(5, "b1", "disconnected", "0xb1"), session(10, "b1", "connected", "0xb1"))
     assert run.told("b1") == [(5, "hold connection_lost"), (10, "resume reconnected")]
@@ -160,40 +156,8 @@ def test_a_closed_session_is_gone_and_its_bundles_are_free() -> None:
     assert run.bundles == []
 
 
-def test_a_dead_process_is_gone_without_any_budget() -> None:
-    run = start("b1", "b2", "b3", **SHUTDOWN, shutdown_budget=0).see(owned(1, "b1", "0xb1"))
-    run.see(*(health(second, "b1", "unreachable") for second in (4, 5)), session(10, "b1", "expired", "0xb1"))
-    assert run.told("b1") == [(10, "gone unreachable")]
-    run.see(session(60, "b1", "connected", "0xnew"))
-    assert run.told("b1")[-1] == (60, "recover session_reestablished")
-    assert run.sessions[-1].bundle_count == 0
-
-
-def zombies(*members: str, **settings: Any) -> Run:
-    run = start(*members, **settings)
-    run.together(*[registered(1, m, f"0x{m}") for m in members], *[health(1, m) for m in members])
-    run.together(*[unregistered(100, m) for m in members])
-    for seconds in range(110, 160, 10):
-        run.together(*[health(seconds, m) for m in members], *[unregistered(seconds, m) for m in members])
-    return run
-
-
-MINUTE: dict[str, Any] = {"zombie_after": "1m"}
-
-
-def test_a_healthy_member_without_a_registration_is_restarted_after_its_time() -> None:
-    run = zombies("b1", **MINUTE).until(200)
-    assert run.told("b1") == [(160, "restart zombie")]
-    assert run.said("not-registered") == [(110, "b1", "firing")], "its time does not change"
-    assert run.said("zombie-member") == [(160, "b1", "firing")]
-    assert [a.severity for a in run.alerts] == ["warning", "critical"]
-    run.see(registered(210, "b1", "0xnew"), session(211, "b1", "connected", "0xb1"))
-    assert run.told("b1")[-1] == (210, "resume registered")
-    assert run.firing() == set()
-
-
 def test_a_registered_member_that_the_cluster_does_not_list_is_not_ready() -> None:
-    run = start("b1", "b2", **MINUTE).see(
+    run = start("b1", "b2", zombie_after="1m").see(
         session(10, "b1", "expired", "0xb1"), session(20, "b1", "connected", "0xnew"), registered(21, "b1", "0xnew")
     )
     for seconds in range(22, 200, 10):
@@ -273,12 +237,6 @@ def test_a_node_of_the_old_session_is_replaced_under_current_rules() -> None:
     assert (decision.delete_first, decision.expected_version, decision.preload) == (True, 4, True)
 
 
-def test_a_node_that_is_not_ephemeral_is_unloaded_and_named() -> None:
-    run = reestablished().see(owned(21, "b1", "0xnew", ephemeral=False))
-    assert run.ruled("b1")[-1] == (21, "unload not_ephemeral")
-    assert ("bundle-not-ephemeral", "t/ns/0x00000000_0x40000000") in run.firing()
-
-
 def test_two_members_that_believe_they_own_a_bundle_are_an_alert_and_one_lets_go() -> None:
     run = reestablished().see(owned(21, "b2", "0xb2"))
     assert run.ruled("b1")[-1] == (21, "unload double_ownership")
@@ -295,33 +253,14 @@ def test_a_bundle_that_a_member_was_to_unload_is_its_own_if_it_has_it_again_but_
     assert run.see(owned(26, "b1", "0xnew")).ruled("b1")[-1] == (26, "keep own_session")
 
 
-def test_a_report_that_the_last_reading_contradicts_is_decided_by_the_next_reading() -> None:
-    run = start("b1", "b2").see(owned(1, "b1", "0xb1"), recovery(2, "b2", "re-own", path=BUNDLE)).until(60)
-    assert run.ruled("b2") == []
-    assert run.see(owned(61, "b1", "0xb1")).ruled("b2") == [(61, "unload double_ownership")]
-
-
 def test_a_bundle_that_changes_hands_in_order_is_nobodys_double() -> None:
     run = start("b1", "b2").see(owned(1, "b1", "0xb1"), absent(10), owned(11, "b2", "0xb2")).until(100)
     assert run.published == []
 
 
-def test_a_node_that_names_one_and_belongs_to_the_session_of_another_is_the_sessions() -> None:
-    run = start("b1", "b2").see(owned(1, "b1", "0xb2"))
-    assert run.ruled("b1") == [(1, "unload double_ownership")]
-    assert run.ruled("b2") == [(1, "keep own_session")]
-
-
 def test_a_process_with_two_names_and_one_session_contests_nothing() -> None:
     run = start("b1", "b2").see(owned(1, "b1", "0xb1"), session(2, "p1", "connected", "0xb1", role="proxy")).until(60)
     assert run.published == []
-
-
-def test_a_bundle_that_nobody_owns_is_an_orphan_after_its_time() -> None:
-    run = start("b1", "b2").see(owned(1, "b1", "0xb1"), tree(10)).until(100)
-    assert run.said("orphan-bundle") == [(70, "t/ns/0x00000000_0x40000000", "firing")]
-    run.see(owned(110, "b2", "0xb2"))
-    assert run.firing() == set()
 
 
 def test_load_data_that_is_missing_is_asked_for_and_then_an_alert() -> None:
@@ -396,13 +335,6 @@ def test_there_is_a_sentence_for_every_reason_with_and_without_a_node_and_what_i
 
 
 LOST = [*connected("b1", "b2"), owned(1, "b1", "0xb1"), *expired("b1", seconds=10)]
-
-
-def test_a_dead_process_claims_nothing_and_a_lost_one_what_it_owned() -> None:
-    dead = joined(*connected("b1", "b2"), owned(1, "b1", "0xb1"), health(5, "b1", "unreachable"),
-                  health(9, "b1", "unreachable"), *expired("b1", seconds=10), until=11)  # fmt: skip
-    assert after(dead).members["b1"].claims == ()
-    assert len(after(joined(*LOST, until=11)).members["b1"].claims) == 1
 
 
 @pytest.mark.parametrize("bundles", [(), (owned(1, "b1", "0xb1"), owned(12, "b2", "0xb2"))], ids=["none", "all taken"])

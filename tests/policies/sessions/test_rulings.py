@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.sessions.decisions import OwnershipReason, OwnershipVerdict
+from policies.sessions.decisions import OwnershipVerdict
 from policies.sessions.rulings import BundleRuling, retry_ms, rule
 from policies.sessions.settings import OwnershipRules
 from policies.sessions.state import NodeRecord
@@ -27,58 +27,59 @@ def rule_b1(
 
 
 ABSENT = node_now(exists=False)
-MINE = node_now(exists=True, owner="b1:8080", session=OWN, version=3)
-MINE_OLD = node_now(exists=True, owner="b1:8080", session=OLD, version=3)
-OTHERS = node_now(exists=True, owner="b2:8080", session="0xc", version=3)
-PERSISTENT = node_now(exists=True, ephemeral=False, owner="b1:8080", session=OWN, version=3)
-UNREADABLE = node_now(exists=True, owner=None, session=OWN, version=3, unreadable_times=1)
+MINE = node_now(owner="b1:8080", session=OWN, version=3)
+MINE_OLD = node_now(owner="b1:8080", session=OLD, version=3)
+OTHERS = node_now(owner="b2:8080", session="0xc", version=3)
+OTHERS_OF_MINE = node_now(owner="b2:8080", session=OWN, version=0)
+"""A node lives and dies with its session, whatever its value says."""
 
 
 @for_each(
-    ("node", "pip57", "current"),
+    ("node", "known", "pip57", "current"),
     [
-        (ABSENT, "re-own absent", "re-own absent"),
-        (MINE, "keep own_session", "keep own_session"),
-        (MINE_OLD, "wait old_session", "re-own old_session"),
-        (OTHERS, "unload other_owner", "unload other_owner"),
-        (PERSISTENT, "unload not_ephemeral", "unload not_ephemeral"),
-        (UNREADABLE, "wait unreadable", "wait unreadable"),
-        (None, "wait unread", "wait unread"),
+        pytest.param(ABSENT, {}, "re-own absent", "re-own absent", id="absent"),
+        pytest.param(MINE, {}, "keep own_session", "keep own_session", id="its own"),
+        pytest.param(MINE_OLD, {}, "wait old_session", "re-own old_session", id="of its old session"),
+        pytest.param(MINE_OLD, {"left_ms": 1}, "wait old_session", "re-own old_session", id="still waited for"),
+        pytest.param(MINE_OLD, {"left_ms": 0}, "unload old_session_persists", "re-own old_session", id="no longer"),
+        pytest.param(OTHERS, {}, "unload other_owner", "unload other_owner", id="another's"),
+        pytest.param(OTHERS_OF_MINE, {"b2": "0xc"}, "keep own_session", "keep own_session", id="a rival's name"),
+        pytest.param(OTHERS_OF_MINE, {}, "unload other_owner", "unload other_owner", id="another's name"),
+        pytest.param(
+            MINE, {"session": "0xc", "b2": OWN}, "unload double_ownership", "unload double_ownership",
+            id="of a rival's session",
+        ),
+        pytest.param(
+            node_now(ephemeral=False, owner="b1:8080", session=OWN), {}, "unload not_ephemeral", "unload not_ephemeral",
+            id="not ephemeral",
+        ),
+        pytest.param(
+            node_now(owner=None, session=OWN), {"left_ms": 0}, "wait unreadable", "wait unreadable", id="no value"
+        ),
+        pytest.param(
+            node_now(owner="b1:8080", session=None), {"left_ms": 0}, "wait unreadable", "wait unreadable",
+            id="its session is not known",
+        ),
+        pytest.param(
+            MINE, {"session": None, "left_ms": 0}, "wait unreadable", "wait unreadable", id="the member's is not known"
+        ),
+        pytest.param(
+            node_now(owner="b1:8080", session=OLD, version=None), {}, "wait old_session", "wait unreadable",
+            id="a version that is not known is never deleted",
+        ),
+        pytest.param(None, {}, "wait unread", "wait unread", id="not read since"),
     ],
-    ids=["absent", "own", "old session", "another's", "not ephemeral", "unreadable", "not read since"],
-)
-def test_every_row_of_the_table(node: NodeRecord | None, pip57: str, current: str) -> None:
+)  # fmt: skip
+def test_every_row_of_the_table(node: NodeRecord | None, known: dict[str, Any], pip57: str, current: str) -> None:
     for rules, expected in ((PIP57, pip57), (CURRENT, current)):
-        ruling = rule_b1(node, rules)
+        ruling = rule_b1(node, rules, **known)
         assert f"{ruling.verdict} {ruling.reason}" == expected
 
 
-def test_the_node_of_the_old_session_is_waited_for_so_long_and_no_longer() -> None:
+def test_a_ruling_has_the_time_that_is_left_or_the_version_to_replace() -> None:
     assert rule_b1(MINE_OLD, PIP57).left_ms == 20_000
-    assert rule_b1(MINE_OLD, PIP57, 1).verdict is OwnershipVerdict.WAIT
-    late = rule_b1(MINE_OLD, PIP57, 0)
-    assert (late.verdict, late.reason) == (OwnershipVerdict.UNLOAD, OwnershipReason.OLD_SESSION_PERSISTS)
-
-
-def test_current_rules_replace_the_node_by_its_version() -> None:
     assert rule_b1(MINE_OLD, CURRENT).expected_version == 3
     assert rule_b1(ABSENT, CURRENT).expected_version is None
-
-
-def test_a_node_whose_version_is_not_known_is_never_deleted() -> None:
-    node = node_now(exists=True, owner="b1:8080", session=OLD, version=None)
-    assert rule_b1(node, CURRENT).verdict is OwnershipVerdict.WAIT
-
-
-@pytest.mark.parametrize(
-    "node",
-    [node_now(exists=True, owner="b1:8080", session=None), node_now(exists=True, owner=None, session=OLD)],
-    ids=["its session unknown", "its value unknown"],
-)
-@pytest.mark.parametrize("rules", OwnershipRules)
-def test_what_is_unknown_decides_nothing(node: NodeRecord, rules: OwnershipRules) -> None:
-    assert rule_b1(node, rules, 0).verdict is OwnershipVerdict.WAIT
-    assert rule_b1(MINE, rules, 0, None).verdict is OwnershipVerdict.WAIT
 
 
 @for_each(
@@ -86,15 +87,6 @@ def test_what_is_unknown_decides_nothing(node: NodeRecord, rules: OwnershipRules
 )
 def test_an_unreadable_node_is_tried_again_ever_less_often(failures: int, wait_ms: int) -> None:
     assert retry_ms(failures) == wait_ms
-
-
-def test_of_two_claims_the_one_with_the_session_of_the_node_wins() -> None:
-    """Whatever the value says: a node lives and dies with its session."""
-    node = node_now(exists=True, owner="b2:8080", session=OWN, version=0)
-    assert rule_b1(node, PIP57, b2="0xc").verdict is OwnershipVerdict.KEEP
-    taken = rule("b2:8080", "0xc", node, CURRENT, {"b1:8080": OWN}, 0)
-    assert taken.reason is OwnershipReason.DOUBLE_OWNERSHIP
-    assert rule_b1(node, PIP57).verdict is OwnershipVerdict.UNLOAD
 
 
 nodes = st.builds(

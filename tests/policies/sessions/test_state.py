@@ -81,13 +81,6 @@ def test_a_split_in_a_healthy_cluster_is_no_orphan_and_no_order() -> None:
     assert run.published == []
 
 
-def test_a_merge_is_no_orphan() -> None:
-    run = healthy().see(tree(1, node("b1", "0xb1", LEFT), node("b2", "0xb2", RIGHT)))
-    for second in range(5, 200, 5):
-        run.see(tree(second, node("b1", "0xb1", PARENT)), session(second, "b1", "connected", "0xb1"))
-    assert run.published == []
-
-
 def test_nothing_is_decided_about_a_parent_whose_children_are_owned() -> None:
     run = healthy().see(tree(1, node("b1", "0xb1", PARENT)), session(2, "b1", "disconnected", "0xb1"))
     run.see(tree(3, node("b2", "0xb2", LEFT), node("b2", "0xb2", RIGHT)))
@@ -102,12 +95,3 @@ def test_a_broker_that_split_a_bundle_and_lost_its_session_owns_the_children_aga
     run.see(tree(3, node("b1", "0xb1", LEFT), node("b1", "0xb1", RIGHT)), session(10, "b1", "expired", "0xb1"))
     run.see(tree(11), session(12, "b1", "connected", "0xnew"), tree(15))
     assert {d.path for d in run.bundles if d.verdict == "re-own"} == {LEFT, RIGHT}
-
-
-def test_a_range_that_nobody_covers_is_an_orphan() -> None:
-    run = healthy().see(tree(1, node("b1", "0xb1", PARENT), node("b2", "0xb2", path(16, 24))))
-    for second in range(5, 100, 5):
-        run.see(tree(second, node("b2", "0xb2", path(16, 24))), session(second, "b1", "connected", "0xb1"))
-    assert [subject for _, subject, status in run.said("orphan-bundle") if status == "firing"] == [
-        PARENT.removeprefix("/namespace/")
-    ]
