@@ -108,6 +108,12 @@ def test_a_list_that_cannot_be_had_is_told_once_and_so_is_its_return(watch: Watc
     ]
 
 
+def failed_by(cause: OSError) -> httpx.ConnectError:
+    error = httpx.ConnectError("in vain")
+    error.__cause__ = cause
+    return error
+
+
 @pytest.mark.parametrize(
     ("answer", "outcome", "healthy"),
     [
@@ -117,15 +123,19 @@ def test_a_list_that_cannot_be_had_is_told_once_and_so_is_its_return(watch: Watc
         (401, Outcome.UNAUTHORIZED, None),
         (403, Outcome.UNAUTHORIZED, None),
         (307, Outcome.ERROR, None),
-        (httpx.ConnectError("Connection refused"), Outcome.UNREACHABLE, None),
         (httpx.ReadTimeout(""), Outcome.TIMEOUT, None),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), Outcome.UNREACHABLE, None),
+        (ConnectionResetError(errno.ECONNRESET, "reset"), Outcome.UNREACHABLE, None),
+        (OSError(errno.EHOSTUNREACH, "no route"), Outcome.TIMEOUT, None),
+        (OSError(errno.ENETUNREACH, "no network"), Outcome.TIMEOUT, None),
+        (socket.gaierror(-2, "no such name"), Outcome.TIMEOUT, None),
     ],
     ids=lambda value: str(value) or type(value).__name__,
 )
-def test_only_what_the_broker_says_itself_is_its_health(
+def test_only_what_the_broker_says_itself_is_its_health_and_only_a_host_that_refuses_is_unreachable(
     watch: Watch, cluster: Cluster, answer: int | Exception, outcome: Outcome, healthy: bool | None
 ) -> None:
-    cluster.health["b1"] = answer
+    cluster.health["b1"] = failed_by(answer) if isinstance(answer, OSError) else answer
     reading = watch.poll()["b1:8080"]
     assert (reading.outcome, reading.healthy, reading.listed) == (outcome, healthy, True)
     assert (reading.detail is None) == (healthy is True)
@@ -211,26 +221,6 @@ def test_who_is_missing_on_one_list_and_has_itself_on_its_own_is_listed(watch: W
     assert watch.poll()["b1:8080"].listed is False
     cluster.own_lists = {"b1": 500}
     assert watch.poll()["b1:8080"].listed is False
-
-
-@pytest.mark.parametrize(
-    ("cause", "outcome"),
-    [
-        (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), Outcome.UNREACHABLE),
-        (ConnectionResetError(errno.ECONNRESET, "reset"), Outcome.UNREACHABLE),
-        (OSError(errno.EHOSTUNREACH, "no route"), Outcome.TIMEOUT),
-        (OSError(errno.ENETUNREACH, "no network"), Outcome.TIMEOUT),
-        (socket.gaierror(-2, "no such name"), Outcome.TIMEOUT),
-    ],
-    ids=["refused", "reset", "no route", "no network", "no name"],
-)
-def test_only_a_host_that_refuses_is_unreachable(
-    watch: Watch, cluster: Cluster, cause: OSError, outcome: Outcome
-) -> None:
-    error = httpx.ConnectError("in vain")
-    error.__cause__ = cause
-    cluster.health["b1"] = error
-    assert watch.poll()["b1:8080"].outcome is outcome
 
 
 def test_a_reading_says_how_old_it_was_when_it_was_published(watch: Watch, cluster: Cluster) -> None:

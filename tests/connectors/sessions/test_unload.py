@@ -160,21 +160,64 @@ def test_a_bundle_that_the_member_alone_serves_is_unloaded_there_and_it_is_said_
     assert bench.metric("_failing") == 0
 
 
-@pytest.mark.parametrize(
-    ("serving", "by"),
+NO_ADDRESS = "who else serves it is not known: a broker is registered as what is no host:port"
+NOBODY_SERVES: dict[str, dict[str, bool]] = {MEMBER: {}, OTHER: {}}
+
+
+@for_each(
+    ("pulsar", "order", "expected"),
     [
-        pytest.param({MEMBER: {}, OTHER: {BUNDLE: True}}, [OTHER], id="another serves it"),
-        pytest.param({MEMBER: {}, OTHER: {}}, [], id="nobody serves it"),
-        pytest.param({MEMBER: {"t/ns/0x0_0x1": True}, OTHER: {BUNDLE: True}}, [OTHER], id="others are the member's"),
+        pytest.param(
+            {"serving": {MEMBER: {}, OTHER: {BUNDLE: True}}}, {}, ("already_moved", None, [OTHER]), id="another has it"
+        ),
+        pytest.param({"serving": NOBODY_SERVES}, {}, ("already_moved", None, []), id="nobody serves it"),
+        pytest.param(
+            {"serving": {MEMBER: {"t/ns/0x0_0x1": True}, OTHER: {BUNDLE: True}}}, {}, ("already_moved", None, [OTHER]),
+            id="the member serves another",
+        ),
+        pytest.param(
+            {"listed": [OTHER]}, {"owner": OTHER, "reason": "other_owner"},
+            ("failed", f"{MEMBER} is not registered, so it is not asked", []), id="the member is not registered",
+        ),
+        pytest.param(
+            {"listed": ["0.0.0.0:8080", OTHER]}, {"member": "0.0.0.0:8080"},
+            ("failed", "0.0.0.0:8080 is an unspecified address", []), id="an address that each machine has",
+        ),
+        *(
+            pytest.param({"listed": [MEMBER, OTHER, listed]}, {}, ("failed", NO_ADDRESS, [MEMBER]), id=listed)
+            for listed in ("evil/x:80", "me@evil:80", "evil:0", "evil:99999", "evil", "ev il:80")
+        ),
+        *(
+            pytest.param({}, {"member": member}, ("failed", f"{member} is not registered", [MEMBER]), id=member)
+            for member in ("evil:80", f"{MEMBER}@evil:80", f"evil/{MEMBER}")
+        ),
+        pytest.param({}, {"owner": "evil:80"}, ("contested", "evil:80 may own it rightfully", [MEMBER]), id="of evil"),
+        pytest.param(
+            {}, {"verdict": "re-own", "member": OTHER, "owner": "evil:81"}, ("already_owned", None, [MEMBER]),
+            id="a broker serves what is to be owned again",
+        ),
+        pytest.param(
+            {"serving": NOBODY_SERVES, "topics": []}, {"verdict": "re-own"}, ("no_topics", None, []), id="no topics"
+        ),
     ],
-)
-def test_what_the_member_does_not_serve_is_unloaded_from_nobody(
-    bench: Bench, serving: dict[str, dict[str, bool]], by: list[str]
+)  # fmt: skip
+def test_nothing_is_done_and_only_registered_brokers_are_asked(
+    pulsar: dict[str, Any], order: dict[str, Any], expected: tuple[str, str | None, list[str]]
 ) -> None:
-    bench.pulsar.serving = serving
-    assert bench.reconcile(decision()) == ["already_moved"]
-    assert bench.reported["served_by"] == by
-    assert bench.pulsar.unloads == []
+    bench = Bench()
+    vars(bench.pulsar).update(pulsar)
+    outcome, detail, served_by = expected
+    assert bench.reconcile(decision(**order)) == [outcome]
+    assert (bench.reported["detail"] or "").startswith(detail or "")
+    assert bench.reported["served_by"] == served_by
+    assert (bench.pulsar.unloads, bench.pulsar.lookups) == ([], [])
+    assert bench.pulsar.asked <= {ANY, MEMBER, OTHER}
+
+
+def test_an_answer_from_another_broker_than_was_asked_is_none() -> None:
+    bench = Bench(member_url="http://{host}:9999")
+    assert bench.reconcile(decision()) == ["failed"]
+    assert bench.reported["detail"] == f"another broker than {MEMBER} answers at http://b1:9999"
 
 
 @pytest.mark.parametrize(
@@ -222,12 +265,6 @@ def test_what_zookeeper_says_is_another_s_is_unloaded_at_the_member_and_its_owne
     assert bench.pulsar.serving == {MEMBER: {}, OTHER: {BUNDLE: True}}
 
 
-def test_a_member_that_is_not_registered_is_left_to_let_go_by_itself(bench: Bench) -> None:
-    bench.pulsar.listed = [OTHER]
-    assert bench.reconcile(decision(owner=OTHER, reason="other_owner"))[0] in ("contested", "failed")
-    assert bench.pulsar.unloads == []
-
-
 def test_a_bundle_that_moves_between_the_look_and_the_unload_stays_with_its_new_owner(bench: Bench) -> None:
     def move() -> None:
         bench.pulsar.serving = {MEMBER: {}, OTHER: {BUNDLE: True}}
@@ -253,6 +290,7 @@ def test_while_somebody_does_not_say_what_it_serves_nothing_is_done_and_it_is_tr
     assert bench.reconcile(decision()) == ["failed"]
     assert bench.reported["detail"].startswith(detail)
     assert (bench.pulsar.unloads, bench.metric("_failing")) == ([], 1)
+    assert silent == ANY or bench.pulsar.surveys == 3
     assert bench.reconcile(after=1) == [], "too early"
     assert bench.reconcile(after=4) == [], "the same is not said again"
     bench.pulsar.silent = set()
@@ -260,29 +298,10 @@ def test_while_somebody_does_not_say_what_it_serves_nothing_is_done_and_it_is_tr
     assert (bench.reported["attempt"], bench.metric("_failing")) == (3, 0)
 
 
-def test_the_brokers_are_asked_three_times_before_it_counts_as_failed(bench: Bench) -> None:
-    bench.pulsar.silent = {OTHER}
-    bench.reconcile(decision())
-    assert bench.pulsar.surveys == 3
-
-
 def test_a_dead_broker_that_is_no_longer_registered_does_not_stand_in_the_way(bench: Bench) -> None:
     bench.pulsar.listed = [MEMBER]
     bench.pulsar.silent = {OTHER}
     assert bench.reconcile(decision(), decision("t/x/0x0_0x1", member=OTHER, owner=OTHER)) == ["done", "failed"]
-
-
-def test_a_broker_is_not_asked_at_an_address_at_which_each_machine_finds_itself(bench: Bench) -> None:
-    bench.pulsar.listed = ["0.0.0.0:8080", OTHER]
-    assert bench.reconcile(decision(member="0.0.0.0:8080")) == ["failed"]
-    assert bench.reported["detail"].startswith("0.0.0.0:8080 is an unspecified address")
-    assert bench.pulsar.asked == {ANY, OTHER}
-
-
-def test_an_answer_from_another_broker_than_was_asked_is_none() -> None:
-    bench = Bench(member_url="http://{host}:9999")
-    assert bench.reconcile(decision()) == ["failed"]
-    assert bench.reported["detail"] == f"another broker than {MEMBER} answers at http://b1:9999"
 
 
 def test_an_unload_without_an_answer_is_not_repeated_but_looked_at(bench: Bench) -> None:
@@ -304,49 +323,12 @@ def test_an_unload_that_failed_is_repeated_no_sooner_than_the_pace_allows(bench:
     assert bench.reconcile(after=5) == ["done"]
 
 
-@pytest.mark.parametrize(
-    "named",
-    [
-        pytest.param({"member": "evil:80"}, id="the member"),
-        pytest.param({"member": f"{MEMBER}@evil:80"}, id="a broker as a user"),
-        pytest.param({"member": f"evil/{MEMBER}"}, id="a broker as a path"),
-        pytest.param({"owner": "evil:80"}, id="the owner"),
-        pytest.param({"verdict": "re-own", "member": "evil:80", "owner": "evil:81"}, id="of a bundle to own again"),
-    ],
-)
-def test_who_is_not_registered_is_never_asked_whatever_a_decision_says(bench: Bench, named: dict[str, str]) -> None:
-    bench.reconcile(decision(**named))
-    assert bench.pulsar.asked <= {ANY, MEMBER, OTHER}
-    assert bench.pulsar.unloads == []
-
-
-@pytest.mark.parametrize("listed", ["evil/x:80", "me@evil:80", "evil:0", "evil:99999", "evil", "ev il:80"])
-def test_what_is_registered_as_no_host_and_port_is_not_asked_and_keeps_bundles_where_they_are(
-    bench: Bench, listed: str
-) -> None:
-    bench.pulsar.listed.append(listed)
-    assert bench.reconcile(decision()) == ["failed"]
-    assert bench.reported["detail"] == "who else serves it is not known: a broker is registered as what is no host:port"
-    assert bench.pulsar.unloads == []
-
-
 def test_an_orphaned_bundle_is_looked_up_by_one_of_its_topics(bench: Bench) -> None:
-    bench.pulsar.serving[MEMBER] = {}
-    assert bench.reconcile(decision(verdict="re-own")) == ["done"]
+    bench.pulsar.serving[MEMBER], bench.pulsar.silent = {}, {MEMBER}
+    assert bench.reconcile(decision(verdict="re-own")) == ["done"], "though one broker does not answer"
     assert bench.pulsar.lookups == ["t/ns/a"]
     assert bench.events[0]["type"] == "headgate.bundle-re-owned.v1"
     assert bench.reported["served_by"] == [OTHER]
-
-
-def test_what_a_broker_serves_is_not_looked_up(bench: Bench) -> None:
-    assert bench.reconcile(decision(verdict="re-own", member=OTHER)) == ["already_owned"]
-    assert (bench.reported["served_by"], bench.pulsar.lookups) == ([MEMBER], [])
-
-
-def test_a_bundle_without_topics_is_left_without_an_owner(bench: Bench) -> None:
-    bench.pulsar.serving[MEMBER], bench.pulsar.topics = {}, []
-    assert bench.reconcile(decision(verdict="re-own")) == ["no_topics"]
-    assert bench.pulsar.lookups == []
 
 
 def test_a_lookup_that_names_an_owner_that_serves_nothing_is_repeated(bench: Bench) -> None:
@@ -356,11 +338,6 @@ def test_a_lookup_that_names_an_owner_that_serves_nothing_is_repeated(bench: Ben
     bench.pulsar.taker = MEMBER
     assert bench.reconcile(after=5) == ["done"]
     assert bench.pulsar.lookups == ["t/ns/a", "t/ns/a"]
-
-
-def test_a_broker_that_does_not_answer_keeps_nobody_from_owning_it_again(bench: Bench) -> None:
-    bench.pulsar.serving[MEMBER], bench.pulsar.silent = {}, {MEMBER}
-    assert bench.reconcile(decision(verdict="re-own")) == ["done"]
 
 
 @pytest.mark.parametrize("verdict", ["keep", "wait"])
