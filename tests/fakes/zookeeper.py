@@ -37,8 +37,6 @@ class Server:
     """What every request fails with, while it is set."""
     before_commit: list[Callable[[], object]] = field(default_factory=list)
     """Actions of other clients just before a write, once each."""
-    watches: dict[str, list[Callable[[object], object]]] = field(default_factory=dict)
-    """By path, one-time callbacks for the creation, change or deletion of a znode."""
     _session_ids: "count[int]" = field(default_factory=lambda: count(1))
 
     def session(self) -> "MemorySession":
@@ -85,9 +83,6 @@ class Server:
             kind, path, *_ = step
             results.append(path if kind == "create" else tree[path][1] if kind == "set" else True)
         self.tree = tree
-        for path in {step[1] for step in steps if step[0] != "check"}:
-            for told in self.watches.pop(path, []):
-                told(path)
         return results
 
     def _step(
@@ -149,8 +144,8 @@ class _Client:
     def ensure_path_async(self, path: str, acl: object = None) -> "_Answer":
         return self._answer(lambda: self._ensure(path))
 
-    def exists_async(self, path: str, watch: Callable[[object], object] | None = None) -> "_Answer":
-        return self._answer(lambda: self._exists(path, watch))
+    def exists_async(self, path: str) -> "_Answer":
+        return self._answer(lambda: self.server.tree[path][1] if path in self.server.tree else None)
 
     def set_async(self, path: str, data: bytes, *, version: int) -> "_Answer":
         return self._answer(lambda: self._set(path, data, version))
@@ -173,12 +168,6 @@ class _Client:
             raise NoNodeError
         data, stat = self.server.tree[path]
         return data, stat._replace(numChildren=len(self._below(path)))
-
-    def _exists(self, path: str, watch: Callable[[object], object] | None) -> Stat | None:
-        watching = self.server.watches.setdefault(path, [])
-        if watch is not None and watch not in watching:
-            watching.append(watch)
-        return self.server.tree[path][1] if path in self.server.tree else None
 
     def _children(self, path: str) -> list[str]:
         self._found(path)

@@ -326,16 +326,3 @@ def test_one_that_is_away_is_told_when_it_is_back_and_holds_up_no_other(stage: S
         ("alerts cannot be sent", "two:9093"),
         ("alerts are sent again", "two:9093"),
     ]
-
-
-def test_repeated_and_bad_records_change_nothing(stage: Stage) -> None:
-    later = to_millis(NOON) + 5
-    stage.notifier.fold_records([record(alert(sequence=later, summary="now"))])
-    stage.notifier.fold_records([record(first()), Record(TOPIC, b"k", b"no event at all", to_millis(NOON))])
-    assert [body["annotations"]["summary"] for body in stage.notifier.bodies()] == ["now"]
-
-
-def test_a_tombstone_ends_the_alert(stage: Stage) -> None:
-    stage.notifier.fold_records([record(first())])
-    stage.notifier.fold_records([Record(TOPIC, first().record_key().encode(), None, to_millis(NOON))])
-    assert [body["endsAt"] for body in stage.notifier.bodies()] == ["2026-11-22T12:00:00.000Z"]

@@ -179,13 +179,6 @@ def test_the_windows_say_how_long_they_are_open(
         assert said is None or f"{name}: {said.split(' (')[0]}" in text
 
 
-def test_a_stalled_copy_is_shown_with_the_time_since_when_nothing_was_copied() -> None:
-    half = {LedgerStage.BUILT: 1, LedgerStage.COPYING: 1}
-    text = view(ledgers=half, decided_at=NOW - timedelta(minutes=8))
-    assert "nothing copied for 8 min (since 2026-11-21T16:52:00Z): the executor's log names what fails" in text
-    assert "a second" not in text
-
-
 def test_the_registry_says_what_each_cluster_is_to_the_brokers() -> None:
     rows = [line for line in view().splitlines() if line.startswith("│")]
     assert [[cell.strip() for cell in row.strip("│").split("│")] for row in rows] == [
@@ -245,7 +238,7 @@ def test_a_stalled_stage_has_the_time_of_its_last_progress(seconds: float, is_st
 
 def test_a_stage_that_never_began_is_stalled_since_it_was_reached() -> None:
     pace = pace_of(after(25, ledgers={L.PENDING: 3}, stage_since=NOW), at_seconds=90)
-    assert "(since 2026-11-21T17:00:00Z)" in str(pace)
+    assert pace == "nothing copied for 90 s (since 2026-11-21T17:00:00Z): the executor's log names what fails"
 
 
 def test_what_stands_still_has_no_end() -> None:
