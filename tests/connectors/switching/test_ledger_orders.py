@@ -1,7 +1,10 @@
 """What the policy is told of each way an order about a ledger may end, and what is checked before a deletion."""
 
+import json
+from base64 import b64encode
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -10,18 +13,22 @@ from msgspec import structs
 from connectors.bookkeeper.cluster import FoundLedgers
 from connectors.bookkeeper.copier import CopyResult, NotPossibleError, NotRecordedError, SourceUnreadableError
 from connectors.bookkeeper.copy_journal import CopiedLedger, CopyRecord, OtherSourceError
-from connectors.bookkeeper.gateway import JavaError, JvmDiedError
+from connectors.bookkeeper.gateway import BookKeeperJvm, JavaError, JvmDiedError
 from connectors.pulsar.metadata import ValuePart
 from connectors.redaction import remember_secret
 from connectors.switching.attribution import Attribution, Move
-from connectors.switching.ledger_orders import LedgerOrders
+from connectors.switching.ledger_orders import LedgerCopiers, LedgerOrders
+from connectors.switching.registration import SwitchExecution
 from connectors.zookeeper.json_znodes import ZnodeError
+from connectors.zookeeper.session import UnreadError
 from policies.switching.decisions import LedgerRef, SwitchDecision, SwitchVerdict
 from policies.switching.ledgers import Ledger, LedgerKind, LedgerState
 from policies.switching.readings import LedgerOutcome, SwitchLedger
 from policies.switching.state import LedgerStage
+from policies.units import UserError
 from tests.cases import for_each
 from tests.connectors.switching.orders import order
+from tests.connectors.switching.test_readings import MemorySessions
 
 CLOSED = Ledger(ledger_id=7, state=LedgerState.CLOSED, last_entry_id=1, length_bytes=9, created_ms=5)
 COPIED = CopyRecord(
@@ -317,3 +324,102 @@ def test_an_id_journalled_for_another_source_says_nothing_of_what_stands_under_i
 def test_an_order_that_names_no_ledger_is_none() -> None:
     with pytest.raises(ValueError, match="names no ledger"):
         World().carry_out(order(PROMOTE, ledger=None))
+
+
+# --- the copier of a broker cluster, made when it is first needed and for each other move, with the limit in force
+
+
+class Jvm(BookKeeperJvm):
+    """One that is never started; all that it finds is foreign."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, object] = {}
+        self.made: list[dict[str, object]] = []
+        self.limits: list[int] = []
+        self.closed = 0
+
+    def run(self, request: str) -> str:
+        self.made.append(dict(self.settings))
+        return json.dumps({"status": "foreign"})
+
+    def limit(self, bytes_per_second: int) -> None:
+        self.limits.append(bytes_per_second)
+        self.settings["bytes_per_second"] = bytes_per_second
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Copiers:
+    def __init__(self, password_file: Path) -> None:
+        self.sessions, self.jvm, self.jvms = MemorySessions(), Jvm(), 0
+        self.password_file = password_file
+        password_file.write_text("secret")
+        settings = SwitchExecution(ledger_password_file=password_file)
+        self.copiers = LedgerCopiers(self.sessions, settings, self._start, 4)
+
+    def _start(self) -> BookKeeperJvm:
+        self.jvms += 1
+        return self.jvm
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Copiers:
+    return Copiers(tmp_path / "password")
+
+
+def test_a_move_has_one_copier_and_the_way_back_another_in_its_place(world: Copiers) -> None:
+    there = world.copiers.get("old", "new")
+    assert there is world.copiers.get("old", "new")
+    assert there is not world.copiers.get("new", "old")
+    assert (world.jvms, world.jvm.closed) == (2, 1)
+    for _ in range(2):
+        world.copiers.close()
+    assert world.jvm.closed == 2
+    assert world.copiers.get("new", "old") is not there
+    assert world.jvm.made == [], "nothing is started before something is copied"
+
+
+def test_a_copier_knows_both_clusters_by_identity_and_address(world: Copiers) -> None:
+    move = world.copiers.get("old", "new")
+    move.copy(7)
+    (settings,) = world.jvm.made
+    addresses = [settings[side]["properties"]["metadataServiceUri"] for side in ("source", "target")]  # type: ignore[index]
+    assert addresses == ["zk+hierarchical://old:2181/ledgers", "zk+hierarchical://new:2181/ledgers"]
+    record = move.journal.find(7)
+    assert record is not None
+    assert (record.source, record.target) == ("i-old", "i-new")
+
+
+def test_a_limit_holds_for_all_that_are_there_and_all_to_come(world: Copiers) -> None:
+    world.copiers.get("old", "new").copy(7)
+    world.copiers.limit(5_000)
+    world.copiers.get("new", "old").copy(8)
+    assert world.jvm.limits == [0, 5_000, 5_000]
+    assert [settings["bytes_per_second"] for settings in world.jvm.made] == [0, 5_000]
+
+
+def test_a_password_that_is_changed_later_is_that_of_the_next_copy(world: Copiers) -> None:
+    for password in (b"secret", b"secret", b"rotated"):
+        world.password_file.write_bytes(password)
+        world.copiers.get("old", "new").copy(7)
+    made = [settings["source"]["password"] for settings in world.jvm.made]  # type: ignore[index]
+    assert made == [b64encode(each).decode() for each in (b"secret", b"secret", b"rotated")]
+    assert (SwitchExecution().password(), SwitchExecution(ledger_password="x").password()) == (b"", b"x")
+    assert world.jvm.closed == 1
+
+
+def test_a_move_within_one_cluster_is_refused(world: Copiers) -> None:
+    world.sessions.servers["new"].write("/ledgers/INSTANCEID", b"i-old")
+    with pytest.raises(UserError, match="the same BookKeeper cluster"):
+        world.copiers.get("old", "new")
+
+
+@pytest.mark.parametrize("node", ["INSTANCEID", "LAYOUT"])
+def test_without_identity_or_layout_there_is_no_copier_and_it_is_tried_again(world: Copiers, node: str) -> None:
+    before = dict(world.sessions.servers["new"].tree)
+    del world.sessions.servers["new"].tree[f"/ledgers/{node}"]
+    with pytest.raises(UnreadError, match=f"/ledgers/{node}"):
+        world.copiers.get("old", "new")
+    world.sessions.servers["new"].tree = before
+    assert world.copiers.get("old", "new") is world.copiers.get("old", "new")
