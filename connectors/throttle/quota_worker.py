@@ -53,7 +53,8 @@ from policies.throttle.quotas import (
 from policies.throttle.settings import DEFAULT_FLOOR, Entity, QuotaSettings, ThrottleSettings
 from policies.units import MAX_INT64, UserError
 
-_ATTEMPTS_TO_RELEASE = 5
+ATTEMPTS = 5
+"""Failed attempts in a row after which a failure is reported; attempts go on."""
 _MOST_FACTORS = 100
 _EXPLAINED = 3
 
@@ -84,7 +85,7 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
             clock,
             verify_seconds=settings.verify_interval.total_seconds() if settings else AGAIN_SECONDS,
             retried=_RETRIED,
-            series=stop_after_attempt(settings.attempts if settings else _ATTEMPTS_TO_RELEASE),
+            series=stop_after_attempt(ATTEMPTS),
         )
         self._settings = settings
         """None while quotas are only put back."""

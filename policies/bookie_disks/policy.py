@@ -126,8 +126,7 @@ def explain(verdict: GroupVerdict, cluster: str) -> str:
     """Write one plain sentence: what producers should do, and why. The actuator explains its own operations."""
     where = f"Publishing to group {verdict.group.name} of {cluster}"
     factor, why = verdict.move.gate.factor, _explain_reason(verdict) + _explain_full(verdict)
-    settings, freely = verdict.settings, "may go on freely"
-    return explain_factor(settings, factor, where, why, freely=freely, has_actuator=settings.has_actuator)
+    return explain_factor(verdict.settings, factor, where, why, freely="may go on freely")
 
 
 def _explain_full(verdict: GroupVerdict) -> str:

@@ -32,9 +32,7 @@ from policies.units import (
 # The words that the decisions of all free-space policies share.
 
 
-def explain_factor(
-    settings: FreeSpaceSettings, factor: float, writers: str, why: str, *, freely: str, has_actuator: bool | None
-) -> str:
+def explain_factor(settings: FreeSpaceSettings, factor: float, writers: str, why: str, *, freely: str) -> str:
     """Write one plain sentence: what writers should do (`freely` at 1.0), why, and why nothing is carried out."""
     if factor == 1.0:
         return f"{writers} {freely}: {why}."
@@ -43,7 +41,7 @@ def explain_factor(
         inaction = "; the policy is paused, what is set stays as it is"
     elif settings.mode is Mode.SHADOW:
         inaction = "; this is shadow mode, nothing is carried out"
-    elif has_actuator is False:
+    elif settings.has_actuator is False:
         inaction = "; no actuator is set for this cluster"
     return f"{writers} should be {describe_request(factor)}: {why}{inaction}."
 

@@ -139,7 +139,7 @@ def explain(verdict: ClusterVerdict, cluster: str, answers: Iterable[str] = ()) 
     if (other_id := verdict.brokers.known.other_id) is not None:
         details.append(f"another Kafka cluster answers now ({other_id}), and its readings do not count")
     why, writers = "; ".join((*details, *answers)), f"Producers of {cluster}"
-    return explain_factor(settings, factor, writers, why, freely="may write freely", has_actuator=settings.has_actuator)
+    return explain_factor(settings, factor, writers, why, freely="may write freely")
 
 
 def _explain_details(verdict: ClusterVerdict, about: VolumeVerdict | None) -> Iterator[str]:

@@ -266,12 +266,6 @@ class QuotaSettings(BaseModel):
         description="How often the quotas are read and compared with what they should be. Below factor 1.0 they are "
         "read every 5 s, if that is sooner.",
     )
-    attempts: int = Field(
-        default=5,
-        ge=1,
-        le=100,
-        description="Failed attempts in a row after which a failure is reported; attempts go on.",
-    )
 
     @model_validator(mode="after")
     def _check_entities(self) -> Self:

@@ -396,7 +396,7 @@ def test_while_the_watched_cluster_is_away_it_is_reported_and_tried_again_with_i
     with EmbeddedKafka(tmp_path / "mortal", kafka_jars, heap_mebibytes=128, server_properties=window) as kafka:
         block = settings["clusters"][CLUSTER]
         block["kafka"] |= {"bootstrap_servers": kafka.bootstrap_servers, "timeout": "5s"}
-        block["quotas"] |= {"attempts": 2, "max_told_wait": "30s"}
+        block["quotas"]["max_told_wait"] = "30s"
         mortal = Watched(kafka, kafka_jars)
         try:
             with acting(settings, tmp_path):
@@ -405,7 +405,7 @@ def test_while_the_watched_cluster_is_away_it_is_reported_and_tried_again_with_i
                 kill_broker(kafka, 1)
                 decider.decide(0.0)
                 failed = said(decider, outcome="failed")
-                assert failed["attempt"] == 2
+                assert failed["attempt"] == 5
                 eventually("it fails", lambda: set(metric(settings, "headgate_quota_failing").values()) == {1})
                 kafka.start_broker(1)
                 has(mortal, ANY_CLIENT, first_step)

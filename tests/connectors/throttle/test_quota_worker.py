@@ -20,7 +20,7 @@ from connectors.kafka.cluster_client import KafkaBroker
 from connectors.kafka.connection import WatchedKafka
 from connectors.kafka.quotas import BrokerQuotas, BrokerQuotaSettings, QuotaClient
 from connectors.throttle.own_quotas import QuotaMetrics, QuotaReports, Released
-from connectors.throttle.quota_worker import QuotaWorker
+from connectors.throttle.quota_worker import ATTEMPTS, QuotaWorker
 from policies.decisions import Mode
 from policies.free_space.levels import Original
 from policies.throttle.decisions import ThrottleFactor
@@ -157,7 +157,7 @@ class Bench:
         self.notes: list[AppliedQuota] = []
         self.states: list[QuotaState] = []
         self.settings: QuotaSettings | None = QuotaSettings.model_validate(
-            {"entities": entities or (EVERYBODY,), "attempts": 2, "max_told_wait": "none", **settings}
+            {"entities": entities or (EVERYBODY,), "max_told_wait": "none", **settings}
         )
         self.throttle = throttle(HARD, fallback_factor=0.25)
         self.worker = self.made()
@@ -604,7 +604,7 @@ def test_a_failure_while_nothing_is_set_is_in_the_reading(bench: Bench, fails: s
     if fails == "refuses":
         bench.kafka.refuses = dict.fromkeys(STOP, PolicyViolationError())
     else:
-        bench.kafka.fails = [KafkaTimeoutError("slow")] * 2
+        bench.kafka.fails = [KafkaTimeoutError("slow")] * ATTEMPTS
     bench.reconcile(order(0.0, 2))
     assert (bench.states[-1].factor, bench.states[-1].set_count, bench.metric("failing")) == (0.0, 0, 1)
     assert bench.states[-1].not_set
@@ -695,7 +695,7 @@ def test_nothing_is_set_on_another_cluster_behind_the_address_until_it_is_decide
 
 
 @pytest.mark.parametrize(
-    ("error", "attempts"), [(KafkaTimeoutError(), 2), (ZeroDivisionError(), 1)], ids=["away", "ours"]
+    ("error", "attempts"), [(KafkaTimeoutError(), ATTEMPTS), (ZeroDivisionError(), 1)], ids=["away", "ours"]
 )
 def test_a_failure_is_tried_again_and_said_once_until_all_is_well(
     bench: Bench, error: Exception, attempts: int
@@ -711,10 +711,10 @@ def test_a_failure_is_tried_again_and_said_once_until_all_is_well(
 
 
 def test_a_new_decision_does_not_wait_for_the_pause_after_a_failure_nor_for_the_next_look(bench: Bench) -> None:
-    bench.kafka.fails = [KafkaTimeoutError()] * 2
+    bench.kafka.fails = [KafkaTimeoutError()] * ATTEMPTS
     bench.reconcile(order(0.5))
     assert bench.reconcile(order(0.25, 2)) == [("applied", "decided")]
-    bench.kafka.fails = [KafkaTimeoutError()] * 2
+    bench.kafka.fails = [KafkaTimeoutError()] * ATTEMPTS
     assert bench.reconcile(after=5) == [("failed", "decided")]
     assert bench.reconcile(after=5) == [("unchanged", "decided")], "that it is right again is said"
     assert bench.reconcile(after=4) == []
