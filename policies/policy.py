@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from importlib import import_module
 from shlex import quote
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -32,6 +33,19 @@ class Policy(Protocol[State]):
     def step(self, state: State | None, observations: Sequence[Observation], now: datetime) -> Step[State]:
         """Decide as of `now` (UTC) on the observations since the last step, in any order; the first has no state."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltLate:
+    """Builds a policy whose class is named as ``module:class``, and imports it only where it decides."""
+
+    place: str
+
+    def __call__(self, cluster: str, settings: PolicySettings) -> Policy[Any]:
+        """Build the policy for one cluster."""
+        module, _, name = self.place.partition(":")
+        policy: Policy[Any] = getattr(import_module(module), name)(cluster, settings)
+        return policy
 
 
 class _Words(dict[str, str]):
@@ -112,7 +126,7 @@ class PolicyKind:
     state_version: int
     """The present version of `state`; see `upgrades`."""
     build: Callable[[str, Any], Policy[Any]]
-    """Builds the policy for one cluster, from the cluster's name and its settings."""
+    """Builds the policy for one cluster, from the cluster's name and its settings: a class, or `BuiltLate`."""
     inhibitions: tuple[Inhibition, ...] = ()
     """Alerts that explain other alerts, for Alertmanager's configuration."""
     reports: tuple[ReportKind, ...] = ()

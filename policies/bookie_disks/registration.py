@@ -4,7 +4,7 @@ from policies.bookie_disks import NAME, BookieDisks, BookieDisksSettings, Bookie
 from policies.bookie_disks import alerts as kinds
 from policies.bookie_disks.readings import PublishApplication, PublishState
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
-from policies.policy import Inhibition, Policy, PolicyKind, ReportKind
+from policies.policy import BuiltLate, Inhibition, PolicyKind, ReportKind
 
 _ONE_DIR = ("cluster", "subject")
 _INHIBITIONS = (
@@ -12,13 +12,6 @@ _INHIBITIONS = (
     Inhibition(kinds.BELOW_HARD, (kinds.BELOW_SOFT, kinds.FILLS_SOON), _ONE_DIR),
     Inhibition(kinds.BELOW_SOFT, (kinds.FILLS_SOON,), _ONE_DIR),
 )
-
-
-def _build(cluster: str, settings: BookieDisksSettings) -> Policy[BookieDisksState]:
-    """Import the policy only where it decides."""
-    from policies.bookie_disks.policy import BookieDisksPolicy
-
-    return BookieDisksPolicy(cluster, settings)
 
 
 KIND = PolicyKind(
@@ -32,7 +25,7 @@ KIND = PolicyKind(
     settings=BookieDisksSettings,
     state=BookieDisksState,
     state_version=1,
-    build=_build,
+    build=BuiltLate("policies.bookie_disks.policy:BookieDisksPolicy"),
     reports=(ReportKind(PublishApplication, "the publish actuator"),),
     connectors="connectors.bookie_disks.registration:CONNECTORS",
 )

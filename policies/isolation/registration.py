@@ -7,20 +7,13 @@ from policies.isolation.decisions import BookieQuarantine, Placement, PlacementS
 from policies.isolation.readings import BookieQuarantined, NamespacePromise
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import IsolationState
-from policies.policy import Inhibition, Policy, PolicyKind, ReportKind
+from policies.policy import BuiltLate, Inhibition, PolicyKind, ReportKind
 
 _ONE_NAMESPACE = ("cluster", "subject")
 _INHIBITIONS = (
     Inhibition(kinds.INFEASIBLE, (kinds.HEADROOM,), _ONE_NAMESPACE),
     Inhibition(kinds.LEAK, (kinds.HEADROOM,), _ONE_NAMESPACE),
 )
-
-
-def _build(cluster: str, settings: IsolationSettings) -> Policy[IsolationState]:
-    """Import the policy only where it decides."""
-    from policies.isolation.policy import IsolationPolicy
-
-    return IsolationPolicy(cluster, settings)
 
 
 KIND = PolicyKind(
@@ -32,7 +25,7 @@ KIND = PolicyKind(
     settings=IsolationSettings,
     state=IsolationState,
     state_version=1,
-    build=_build,
+    build=BuiltLate("policies.isolation.policy:IsolationPolicy"),
     written_by={NamespacePromise: "`headgate promise`"},
     reports=(ReportKind(BookieQuarantined, "the quarantine actuator"),),
     connectors="connectors.isolation.registration:CONNECTORS",

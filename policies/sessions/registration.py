@@ -1,6 +1,6 @@
 """Registers the sessions policy: its `PolicyKind` with topics, readings, decisions, alerts and settings."""
 
-from policies.policy import Inhibition, Policy, PolicyKind, ReportKind
+from policies.policy import BuiltLate, Inhibition, PolicyKind, ReportKind
 from policies.sessions import (
     NAME,
     MemberHealth,
@@ -24,13 +24,6 @@ _INHIBITIONS = (
 )
 
 
-def _build(cluster: str, settings: SessionsSettings) -> Policy[SessionsState]:
-    """Import the policy only where it decides."""
-    from policies.sessions.policy import SessionsPolicy
-
-    return SessionsPolicy(cluster, settings)
-
-
 KIND = PolicyKind(
     name=NAME,
     observed={"observed.sessions": (ZkSession, Ownership, Ownerships, Recovery, MemberHealth)},
@@ -40,7 +33,7 @@ KIND = PolicyKind(
     settings=SessionsSettings,
     state=SessionsState,
     state_version=1,
-    build=_build,
+    build=BuiltLate("policies.sessions.policy:SessionsPolicy"),
     written_by={Recovery: "a member that reports its recovery"},
     reports=(ReportKind(BundleUnloaded, "the unload actuator"), ReportKind(BundleReOwned, "the unload actuator")),
     connectors="connectors.sessions.registration:CONNECTORS",

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from policies.policy import AlertKind, Inhibition, Policy, PolicyKind
+from policies.policy import AlertKind, BuiltLate, Inhibition, PolicyKind
 from policies.switching import NAME
 from policies.switching import alert_kinds as kinds
 from policies.switching.decisions import SwitchDecision, SwitchRecord
@@ -27,13 +27,6 @@ def _add_holds(alert: AlertKind) -> AlertKind:
     return replace(alert, remedy=remedy, commands=tuple(f"headgate switch {e} --cluster {{cluster}}" for e in ending))
 
 
-def _build(cluster: str, settings: SwitchingSettings) -> Policy[SwitchingState]:
-    """Import the state machine only where it decides: the precheck and the plan need none of it."""
-    from policies.switching.policy import SwitchingPolicy
-
-    return SwitchingPolicy(cluster, settings)
-
-
 KIND = PolicyKind(
     name=NAME,
     observed={"observed.switches": OBSERVED, "commands": (SwitchCommand,)},
@@ -45,7 +38,7 @@ KIND = PolicyKind(
     # An inventory counts only as a whole, and its parts come at once.
     most_step_bytes=64 * 1024 * 1024,
     state_version=1,
-    build=_build,
+    build=BuiltLate("policies.switching.policy:SwitchingPolicy"),
     # No collector publishes the readings of a switch: operators, brokers and its executor do.
     written_by={
         **dict.fromkeys(OBSERVED, _EXECUTOR),

@@ -1,6 +1,6 @@
 """Registers the throttle policy: its `PolicyKind` with topics, readings, decisions, alerts and settings."""
 
-from policies.policy import Inhibition, Policy, PolicyKind, ReportKind
+from policies.policy import BuiltLate, Inhibition, PolicyKind, ReportKind
 from policies.throttle import NAME, KafkaCluster, LogDirs, ReplicaSizes, ThrottleFactor, ThrottleSettings, ThrottleState
 from policies.throttle import alerts as kinds
 from policies.throttle.fold import AdoptCommand, ForgetCommand
@@ -16,13 +16,6 @@ _INHIBITIONS = (
 )
 
 
-def _build(cluster: str, settings: ThrottleSettings) -> Policy[ThrottleState]:
-    """Import the policy only where it decides."""
-    from policies.throttle.policy import ThrottlePolicy
-
-    return ThrottlePolicy(cluster, settings)
-
-
 KIND = PolicyKind(
     name=NAME,
     observed={"observed.log-dirs": (LogDirs, ReplicaSizes, KafkaCluster), "observed.quotas": (QuotaState,)},
@@ -34,7 +27,7 @@ KIND = PolicyKind(
     settings=ThrottleSettings,
     state=ThrottleState,
     state_version=1,
-    build=_build,
+    build=BuiltLate("policies.throttle.policy:ThrottlePolicy"),
     reports=(
         ReportKind(QuotaApplication, "the quota actuator"),
         ReportKind(AppliedQuota, "the quota actuator", topic="applied.quotas", key="`<cluster>/<entity>`"),
