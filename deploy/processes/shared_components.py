@@ -4,7 +4,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import cast
 
 import structlog
@@ -41,6 +40,16 @@ class Work:
     """What this process does with the held work, for the log."""
 
 
+@dataclass
+class _RunningUnit:
+    """Components that run together, each on a thread of its own."""
+
+    clusters: Held
+    components: Sequence[Component]
+    threads: list[threading.Thread] = field(default_factory=list)
+    opened: ExitStack = field(default_factory=ExitStack)
+
+
 class SharedComponents:
     """A component of the loop that runs other components: those for the shares that this process holds."""
 
@@ -53,8 +62,11 @@ class SharedComponents:
         self._metrics = metrics
         self._member: Membership | None = None
         self._ending = self._is_told = False
-        self._running = _Running()
         self._held: Held = frozenset()
+        self._units: dict[str, _RunningUnit] = {}
+        """The units that run. One thread at a time changes them, with the lock; any thread may read them."""
+        self._failures: list[BaseException] = []
+        self._lock = threading.RLock()
 
     def component(self) -> Component:
         """Return it as a part of the loop."""
@@ -68,29 +80,34 @@ class SharedComponents:
         with Membership(self._connection, self._work.group, self._settings, self._on_change) as member:
             self._member = member
             try:
-                while not stop.is_set():
+                while not (stop.is_set() or self._failures):
                     member.step()
-                    self._running.raise_failure()
                     self._metrics.valid.labels(self._work.name).set(member.lease.is_valid)
             finally:
                 self._end(member)
-        self._running.raise_failure()
+        if self._failures:
+            raise self._failures[0]
 
     def healthy(self) -> str | None:
         """Return the first problem of its components; None if there is none."""
-        return self._running.first(lambda component: component.healthy)
+        return self._first_problem(lambda component: component.healthy)
 
     def ready(self) -> str | None:
         """Return why it is not ready; None once it has its share (possibly empty) and all its components are ready."""
         member = self._member
         if member is None:
             return "has not started yet"
-        return member.problem or self._running.first(lambda component: component.ready)
+        return member.problem or self._first_problem(lambda component: component.ready)
+
+    def _first_problem(self, check_of: Callable[[Component], Check | None]) -> str | None:
+        return first_problem(
+            check_of(component) for unit in list(self._units.values()) for component in unit.components
+        )
 
     def _end(self, member: Membership) -> None:
         """Stop everything. Components may take long to drain, so membership is kept up meanwhile: shares stay held."""
         self._ending = True
-        ending = threading.Thread(target=self._running.keep, args=({},), name=f"end of {self._work.name}", daemon=True)
+        ending = threading.Thread(target=self._keep, args=({},), name=f"end of {self._work.name}", daemon=True)
         ending.start()
         while ending.is_alive():
             try:
@@ -110,10 +127,9 @@ class SharedComponents:
             self._log_change(held)
         self._held = held
         wanted = {} if self._ending else self._work.units(held)
-        self._running.keep(wanted)
+        self._keep(wanted)
         for name, clusters in wanted.items():
-            assert self._member is not None  # noqa: S101 - which has called this
-            self._running.start(name, clusters, partial(self._work.open, name, clusters, self._member.lease))
+            self._start(name, clusters)
 
     def _log_change(self, held: Held) -> None:
         self._is_told = True
@@ -125,39 +141,7 @@ class SharedComponents:
         if told:
             _log.info(f"{self._work.name}: this process {told}")
 
-
-@dataclass
-class _RunningUnit:
-    """Components that run together, each on a thread of its own."""
-
-    clusters: Held
-    components: Sequence[Component]
-    threads: list[threading.Thread] = field(default_factory=list)
-    opened: ExitStack = field(default_factory=ExitStack)
-
-
-class _Running:
-    """The units that run now. One thread at a time changes them; any thread may read them."""
-
-    def __init__(self) -> None:
-        self._units: dict[str, _RunningUnit] = {}
-        self._failures: list[BaseException] = []
-        self._lock = threading.RLock()
-
-    def start(
-        self, name: str, clusters: Held, opened: Callable[[], AbstractContextManager[Sequence[Component]]]
-    ) -> None:
-        """Start a unit, unless it runs."""
-        with self._lock:
-            if name in self._units:
-                return
-            with ExitStack() as stack:
-                unit = _RunningUnit(clusters, stack.enter_context(opened()))
-                unit.opened = stack.pop_all()
-            self._units[name] = unit
-            unit.threads += [component.start(self._failures) for component in unit.components]
-
-    def keep(self, wanted: Mapping[str, Held]) -> None:
+    def _keep(self, wanted: Mapping[str, Held]) -> None:
         """Stop all units except these, and wait until they have ended."""
         with self._lock:
             leaving = [name for name, unit in self._units.items() if wanted.get(name) != unit.clusters]
@@ -171,16 +155,18 @@ class _Running:
                     thread.join()
                 unit.opened.close()
 
-    def first(self, check_of: Callable[[Component], Check | None]) -> str | None:
-        """Return the first problem that a component reports; None if there is none."""
-        return first_problem(
-            check_of(component) for unit in list(self._units.values()) for component in unit.components
-        )
-
-    def raise_failure(self) -> None:
-        """Raise the exception of the first component that failed, if any."""
-        if self._failures:
-            raise self._failures[0]
+    def _start(self, name: str, clusters: Held) -> None:
+        """Start a unit, unless it runs."""
+        with self._lock:
+            if name in self._units:
+                return
+            assert self._member is not None  # noqa: S101 - which has called this
+            with ExitStack() as stack:
+                opened = self._work.open(name, clusters, self._member.lease)
+                unit = _RunningUnit(clusters, stack.enter_context(opened))
+                unit.opened = stack.pop_all()
+            self._units[name] = unit
+            unit.threads += [component.start(self._failures) for component in unit.components]
 
 
 @contextmanager

@@ -66,27 +66,26 @@ _log = structlog.get_logger(__name__)
 class LoopWatch:
     """Looks for other loops, and compares the topics with their plan."""
 
-    prefix: str
-    deciders: Callable[[], Sequence[Decider]]
-    topics: Callable[[], TopicReport]
+    settings: Settings
     publish: Callable[[str, str, bytes], None]
     _book: AlertBook = field(default_factory=AlertBook, init=False)
 
     def run(self, stop: threading.Event) -> None:
         """Look until `stop` is set."""
+        kafka, topics = self.settings.loop_kafka(), self.settings.topics
         while not stop.wait(_LOOK_SECONDS):
             try:
-                self.look(self.deciders(), self.topics(), datetime.now(UTC))
+                self.look(find_deciders(kafka, topics), check_topics(kafka, topics), datetime.now(UTC))
             except (KafkaException, TimeoutError, UserError) as error:
                 _log.debug("the loop's group or topics cannot be read", detail=str(error))
 
     def look(self, deciders: Sequence[Decider], topics: TopicReport, now: datetime) -> None:
         """Publish each alert that begins, is due to be repeated, or ends."""
-        unusable, found = HOST_ALERTS[TOPIC_UNUSABLE], list[Condition]()
-        if (loops := describe_loops(deciders, self.prefix)) is not None:
+        unusable, found, prefix = HOST_ALERTS[TOPIC_UNUSABLE], list[Condition](), self.settings.topics.prefix
+        if (loops := describe_loops(deciders, prefix)) is not None:
             labels = {"hosts": ",".join(sorted({each.host for each in deciders}))}
             severity = HOST_ALERTS[TWO_LOOPS_DECIDE]
-            found.append(Condition(TWO_LOOPS_DECIDE, self.prefix, severity, "other-checkpoint", loops, labels))
+            found.append(Condition(TWO_LOOPS_DECIDE, prefix, severity, "other-checkpoint", loops, labels))
         for topic in topics.missing:
             summary = f"{topic} is missing: create it with `headgate topics create`"
             found.append(Condition(TOPIC_UNUSABLE, topic, unusable, "missing", summary, {"topic": topic}))
@@ -97,8 +96,8 @@ class LoopWatch:
         for alert in alerts:
             log = _log.error if alert.status is AlertStatus.FIRING else _log.info
             log(alert.summary, alert=alert.alert)
-            self.publish(f"{self.prefix}.{Alert.topic}", alert.record_key(), decision_event(alert))
-            self.publish(f"{self.prefix}.{AUDIT}", alert.cluster, audit_event(alert))
+            self.publish(f"{prefix}.{Alert.topic}", alert.record_key(), decision_event(alert))
+            self.publish(f"{prefix}.{AUDIT}", alert.cluster, audit_event(alert))
 
 
 # Starts Spark sessions, the first one ahead of its use.
@@ -211,12 +210,7 @@ def query_components(
         may_drain=may_decide,
     )
     query = Component("query", supervisor.run, health.problem, health.not_ready)
-    watch = LoopWatch(
-        settings.topics.prefix,
-        lambda: find_deciders(settings.loop_kafka(), settings.topics),
-        lambda: check_topics(settings.loop_kafka(), settings.topics),
-        publisher.publish,
-    )
+    watch = LoopWatch(settings, publisher.publish)
     # The ticker stops first: each tick is one more record to decide on, so the query would never be done draining.
     components = [Component("ticker", ticker.run), query, Component("loop watch", watch.run)]
     if (clusters := settings.watched_clusters()) is None:

@@ -149,7 +149,7 @@ class Looked:
 
     def __init__(self) -> None:
         self.alerts: list[dict[str, Any]] = []
-        self.watch = LoopWatch("headgate", list, TopicReport, self._publish)
+        self.watch = LoopWatch(Settings(), self._publish)
 
     def _publish(self, topic: str, key: str, value: bytes) -> None:
         if topic == "headgate.decided.alerts":
