@@ -5,7 +5,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 ROOMS = ("policies", "streaming", "connectors", "deploy")
 
-TESTED_ELSEWHERE = {"deploy/submit": "what spark-submit is given, in tests/deploy/query/test_submitting.py"}
+TESTED_ELSEWHERE = {"deploy/submit": "what spark-submit is given, in tests/deploy/query/test_components.py"}
 """Folders of the product without tests of the same name, and where those are."""
 
 OF_THEIR_OWN = {"tests/system", "tests/toy"}

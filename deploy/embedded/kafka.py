@@ -81,7 +81,6 @@ class EmbeddedKafka:
         server_properties: Mapping[str, str | int] | None = None,
         log_dirs: Mapping[int, Sequence[Path]] | None = None,
         heap_mebibytes: int = 320,
-        jvm_flags: Sequence[str] = (),
     ) -> None:
         self.data_dir = data_dir.absolute()
         self.broker_ids = tuple(range(1, brokers + 1))
@@ -89,7 +88,7 @@ class EmbeddedKafka:
         self._wanted_ports = {broker: port for broker, port in zip(self.broker_ids, ports, strict=False) if port}
         self._server_properties = dict(server_properties or {})
         self._log_dirs = dict(log_dirs or {})
-        self._jvm_flags = (*_JVM_FLAGS, f"-Xmx{heap_mebibytes}m", *jvm_flags)
+        self._jvm_flags = (*_JVM_FLAGS, f"-Xmx{heap_mebibytes}m")
         self._cluster_id = ""
         self._controller_port = 0
         self._broker_ports: dict[int, int] = {}

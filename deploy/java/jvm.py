@@ -117,9 +117,9 @@ class JvmProcess:
         self._process.kill()
         self._process.wait()
 
-    def console_tail(self, lines: int = 20) -> list[str]:
+    def console_tail(self) -> list[str]:
         """Return the last lines of the process's output."""
-        return tail(self.console_log, lines)
+        return tail(self.console_log, 20)
 
     def _command_line(self, command: JvmCommand) -> list[str]:
         return [

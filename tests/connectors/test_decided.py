@@ -16,7 +16,7 @@ from policies.units import to_millis
 from policies.wire import actuator_event, decision_event
 from tests.connectors.alertmanager.test_notifier import NOON, alert
 from tests.connectors.exporter.loop import ALERTS, Loop
-from tests.deploy.inspection.test_in_force import played
+from tests.deploy.inspection.test_views import played
 
 FIRST = alert(sequence=to_millis(NOON))
 KEY = (ALERTS, FIRST.record_key())

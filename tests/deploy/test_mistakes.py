@@ -1,6 +1,6 @@
 """Mistakes that newcomers make: each ends with one sentence that names the place and the remedy, never a traceback.
 
-Each row is one command, as a person types it. `tests/deploy/settings/test_wrong_files.py` has many more.
+Each row is one command, as a person types it. `tests/deploy/settings/test_file.py` has many more.
 """
 
 import socket
