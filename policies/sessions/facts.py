@@ -43,7 +43,7 @@ class MemberFacts(Struct, frozen=True, gc=False):
     """The facts about one member."""
 
     member: Member
-    """The folded state, with `fleet_wide` as of now."""
+    """The folded state."""
     role: fleet.RoleFacts
     registration: NodeRecord | None
     claims: tuple[ClaimFacts, ...]
@@ -188,7 +188,6 @@ def join_facts(
     members, nodes, is_shadow = cluster.members, cluster.nodes.by_path, settings.mode is Mode.SHADOW
     roles = fleet.join_roles(members.values(), now_ms, settings)
     unread = fleet.find_unread(members.values(), cluster.sources.values(), now_ms, settings)
-    lost_together = {m.member for role in roles.values() if role.is_lost_together for m in role.lost}
     bundles = cluster.nodes.bundles
     replaced = find_replaced(bundles)
     is_known = _knows_ownership(cluster)
@@ -199,10 +198,6 @@ def join_facts(
         if not is_shadow and member.last_published is not None and member.last_published.is_shadow:
             # Nobody carried out an order in shadow mode, so it is published again if it still applies.
             member = replace(member, last_published=None)
-        is_lost = member.track is not None and member.track.is_lost
-        # A loss that was fleet-wide once remains fleet-wide until the member has a session again.
-        if is_lost and not member.fleet_wide and (name in lost_together or _was_unread(member, cluster, settings)):
-            member = replace(member, fleet_wide=True)
         node, role, grace_ms = nodes.get(registration_path(name)), roles[member.role], NEVER
         if member.fleet_wide:
             # Nobody could reconnect before ZooKeeper and the fleet came back.
@@ -257,15 +252,6 @@ def _join_member(
         has_failed and now_ms >= grace_ms, fleet.judge_loss(member, now_ms),
         fleet.judge_liveness(member, node, now_ms, settings), unique_ids(member.read_id, node_id),
     )  # fmt: skip
-
-
-def _was_unread(member: Member, cluster: ClusterState, settings: SessionsSettings) -> bool:
-    """Whether a source could not be read when a member lost its session, or between that and its last connection."""
-    track, validity_ms = member.track, settings.validity_ms
-    if track is None or track.lost_ms is None:
-        return False
-    since_ms = track.lost_ms - validity_ms if track.connected_ms is None else track.connected_ms
-    return any(source.was_unread(since_ms, track.lost_ms, validity_ms) for source in cluster.sources.values())
 
 
 def has_restarted(member: Member, node: NodeRecord | None, at_ms: int) -> bool:

@@ -19,7 +19,7 @@ from msgspec.structs import replace as update
 from policies.observations import Outcome
 from policies.sessions.decisions import SessionReason, SessionStatus
 from policies.sessions.readings import SessionState
-from policies.sessions.settings import DEFAULT_ZOMBIE_AFTER, IN_A_ROW_MS, SHORTEST_INTERVAL_MS, SessionsSettings
+from policies.sessions.settings import IN_A_ROW_MS, SHORTEST_INTERVAL_MS, SessionsSettings
 from policies.sessions.state import NEVER, SESSIONS, Member, NodeRecord, SourceRecord, SpentShutdown
 from policies.units import millis_of
 
@@ -365,7 +365,7 @@ def _find_unlisted(member: Member, node: NodeRecord | None, now_ms: int, setting
 def _join_absence(gone_ms: int, readings: tuple[ReadingPair, ...], now_ms: int, settings: SessionsSettings) -> Absence:
     found = {each.judge_certainty(now_ms) for each in readings}
     least = next(c for c in Certainty if c in found)
-    due_ms = gone_ms + millis_of(settings.zombie_after or DEFAULT_ZOMBIE_AFTER)
+    due_ms = gone_ms + millis_of(settings.zombie_after)
     return Absence(gone_ms, due_ms, least, min(each.read_ms for each in readings))
 
 

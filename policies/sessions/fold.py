@@ -281,6 +281,7 @@ class ClusterState:
                         self.claims.drop_of(health.member)
         self._pass_time(now_ms)
         self._forget(now_ms)
+        self._mark_fleet_wide(now_ms)
         self.claims.contest_by_session()
 
     def _find_excess(self, reading: Reading) -> str | None:
@@ -344,7 +345,7 @@ class ClusterState:
 
     def _update(self, member: Member, events: Events, at_ms: int) -> None:
         if self._has_new_losses and _ENDS_LOSS.intersection(events):
-            self._mark_fleet_wide(at_ms)
+            self._mark_fleet_wide(at_ms)  # before one of those that are lost together comes back
         self._has_new_losses = self._has_new_losses or not _BEGINS_LOSS.isdisjoint(events)
         self.members[member.member] = member
         if member.track is not None and member.track.moves_with_time:
@@ -371,12 +372,20 @@ class ClusterState:
                 del self.sources[name]
 
     def _mark_fleet_wide(self, at_ms: int) -> None:
-        """Mark the members that are lost together before one of them comes back, however readings are batched."""
+        """Mark the lost members whose loss is fleet-wide; it remains so until they have a session again."""
         self._has_new_losses = False
         for role in join_roles(self.members.values(), at_ms, self._settings).values():
-            for member in role.lost if role.is_lost_together else ():
-                if not member.fleet_wide:
+            for member in role.lost:
+                if not member.fleet_wide and (role.is_lost_together or self._was_unread(member)):
                     self.members[member.member] = replace(member, fleet_wide=True)
+
+    def _was_unread(self, member: Member) -> bool:
+        """Whether a source could not be read when a member lost its session, or since its last connection."""
+        track, validity_ms = member.track, self._settings.validity_ms
+        if track is None or track.lost_ms is None:
+            return False
+        since_ms = track.lost_ms - validity_ms if track.connected_ms is None else track.connected_ms
+        return any(source.was_unread(since_ms, track.lost_ms, validity_ms) for source in self.sources.values())
 
 
 def find_forgotten(

@@ -10,8 +10,6 @@ from policies.units import ClosedEnum, Duration, PositiveDuration, millis_of, pa
 
 DEFAULT_TIMEOUT_MS = 30_000
 """T of a session whose negotiated timeout is not known: the default of ZooKeeper and Pulsar."""
-DEFAULT_ZOMBIE_AFTER = parse_duration("5m")
-"""More than twice the longest time in which a broker of Pulsar 4.2.4 came back by itself; see docs/sessions.md."""
 SHORTEST_DELAY_MS = 5_000
 SHORTEST_INTERVAL_MS = 1_000
 """The shortest interval of readings assumed; two readings of one moment do not show how often there is one."""
@@ -105,10 +103,10 @@ class SessionsSettings(PolicySettings):
         default=parse_duration("30s"),
         description="How long after its recovery a member may take to publish its load data.",
     )
-    zombie_after: PositiveDuration | None = Field(
-        default=DEFAULT_ZOMBIE_AFTER,
+    zombie_after: PositiveDuration = Field(
+        default=parse_duration("5m"),
         description="How long a healthy process may be unregistered, or missing from the cluster's list, before it is "
-        "judged a zombie. The default is longer than any process took that came back by itself on a real Pulsar.",
+        "judged a zombie. The default is more than twice as long as any broker of Pulsar 4.2.4 took to come back.",
     )
     validity: PositiveDuration = Field(default=parse_duration("5m"), description="How long a reading counts.")
 

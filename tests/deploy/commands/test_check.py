@@ -239,7 +239,7 @@ policies:
     hard: {{available_bytes_below: 1GB}}
     soft: {{available_ratio_below: 0.05}}
     clusters: {{"dev-*": {{preset: strimzi, soft: null}}}}
-  sessions: {{zombie_after: null}}
+  sessions: {{shutdown_delay: null}}
   switching: {{strategies: {{schema: remap}}}}
 """
 
