@@ -184,8 +184,6 @@ class Tail(AbstractContextManager["Tail"]):
         return Record(place[0], key, value, message.timestamp()[1], place[1], offset)
 
     def _refuse(self, error: KafkaError, place: Partition) -> None:
-        if error.fatal():
-            self._must_renew = "fatal error"
         _log.warning("a partition cannot be read", topic=place[0], partition=place[1], error=error.name())
         # Other errors pass by themselves, or the next refresh finds them.
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and place in self._progress.next_offsets:
@@ -313,8 +311,6 @@ class Tail(AbstractContextManager["Tail"]):
         return build_client(Consumer, options), build_client(Consumer, options)
 
     def _note(self, error: KafkaError) -> None:
-        if error.fatal():
-            self._must_renew = "fatal error"
         # "All brokers are down" follows each error that names a cause.
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._last_error = error
