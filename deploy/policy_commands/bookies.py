@@ -40,8 +40,6 @@ from policies.units import UserError, counted, human_bytes, to_millis
 
 # Formats the answer of `headgate placement` as tables and sentences.
 
-# Formats the answer of `headgate placement` as tables and sentences.
-
 _COLOURS: Mapping[PlacementVerdict, str] = {
     PlacementVerdict.ISOLATED: "green",
     PlacementVerdict.UNCONSTRAINED: "dim",
