@@ -44,8 +44,7 @@ class Exporter(Collector):
     Args:
         policies: each policy's settings by its name; a policy that is absent has its defaults.
         clusters: the clusters to show; None: all, up to a limit.
-        on_decision: called once for each decision and alert, on the thread of `run`, with whether the exporter had
-            caught up before: False for history. It should be quick.
+        on_decision: called once for each decision and alert, on the thread of `run`. It should be quick.
         needs: see `DecisionsInForce`.
         problem: the problem of the query if it runs in this process; None without one.
     """
@@ -59,7 +58,7 @@ class Exporter(Collector):
         *,
         settings_hash: str,
         clusters: frozenset[str] | None = None,
-        on_decision: Callable[[Decision, bool], None] = lambda _decision, _caught_up: None,
+        on_decision: Callable[[Decision], None] = lambda _decision: None,
         needs: Mapping[tuple[str, str], str] = MappingProxyType({}),
         problem: Callable[[], str | None] = lambda: None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
@@ -102,7 +101,7 @@ class Exporter(Collector):
         self._problem = tail.problem
         self._behind = None if self._caught_up else f"the exporter is reading its history: {tail.backlog}"
         for decision in decisions:
-            self._on_decision(decision, live)
+            self._on_decision(decision)
 
     def _note_heartbeat(self, *, live: bool) -> None:
         """Take the time of a live heartbeat from this clock, so that a difference of clocks is no silence."""

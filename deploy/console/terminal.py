@@ -262,8 +262,8 @@ class Terminal:
         if (more := len(in_force) - _IN_FORCE_LINES) > 0:
             self.step(f"{more} more decisions are in force")
 
-    def decision(self, decision: Decision, caught_up: bool) -> None:  # noqa: ARG002 - history counts once `ready` is called
-        """Print a decision if it differs from the one in force before. Heartbeats are not printed."""
+    def decision(self, decision: Decision) -> None:
+        """Print a decision if it differs from the one in force before; history waits for `ready`."""
         key = (decision.event_type, decision.record_key())
         with self._lock:
             before = self._latest.get(key)

@@ -139,11 +139,11 @@ class Screen(Terminal):
         super().ready()
         self._runs.set()
 
-    def decision(self, decision: Decision, caught_up: bool) -> None:
+    def decision(self, decision: Decision) -> None:
         """Print a decision and remember its factor."""
         if isinstance(decision, ThrottleFactor | BookieThrottle):
             self.factor = decision.factor
-        super().decision(decision, caught_up)
+        super().decision(decision)
 
     def await_ready(self, over: Event) -> bool:
         """Wait until producers may begin; return False if the demo was ended before."""

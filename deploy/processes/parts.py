@@ -273,14 +273,14 @@ def _contexts(
 def exporting(
     settings: Settings,
     registry: CollectorRegistry,
-    on_decision: Callable[[Decision, bool], None] = lambda _decision, _caught_up: None,
+    on_decision: Callable[[Decision], None] = lambda _decision: None,
     *,
     healthy: Check = lambda: None,
 ) -> tuple[list[Component], StatusSite]:
     """Make the components of the exporter, the notifier of Alertmanager among them, and the site of the status page.
 
     Args:
-        on_decision: called with each decision, and whether the exporter has read its history by then.
+        on_decision: called with each decision.
         healthy: the problem that /-/healthy of this process shows; while it has one, page and metric show it, too.
     """
     settings_hash = settings.fingerprint()

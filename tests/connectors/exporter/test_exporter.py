@@ -52,7 +52,7 @@ class Scene:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
-        self.heard: list[tuple[int, bool]] = []
+        self.heard: list[int] = []
         self.now = START
         self.problem: str | None = None
         self.stop = threading.Event()
@@ -63,8 +63,8 @@ class Scene:
             on_decision=self._hear, problem=lambda: self.problem, now_ms=lambda: to_millis(self.now),
         )  # fmt: skip
 
-    def _hear(self, decision: Decision, caught_up: bool) -> None:
-        self.heard.append((decision.sequence, caught_up))
+    def _hear(self, decision: Decision) -> None:
+        self.heard.append(decision.sequence)
 
     def run(self, script: Script) -> None:
         self.tail.script = script
@@ -103,7 +103,7 @@ def test_nothing_of_the_loop_is_shown_before_all_history_is_read(scene: Scene) -
         assert scene.value("headgate_throttle_limit_violations_total", cluster="payments", limit="hard") == 0
 
     scene.run(script())
-    assert scene.heard == [(FIRST, False), (FIRST + 1, False)]
+    assert scene.heard == [FIRST, FIRST + 1]
     assert scene.exporter.caught_up() == "the exporter has stopped"
 
 
@@ -122,7 +122,7 @@ def test_news_are_told_from_history_and_an_exporter_that_fails_is_no_longer_read
 
     with pytest.raises(RuntimeError):
         scene.run(script())
-    assert scene.heard == [(FIRST, False), (FIRST + 1, True)]
+    assert scene.heard == [FIRST, FIRST + 1]
     assert scene.exporter.caught_up() == "the exporter has stopped"
 
 

@@ -54,14 +54,14 @@ class Screen:
         colour: dict[str, Any] = {"force_terminal": colours, "color_system": "standard" if colours else None}
         console = Console(file=self._file, width=60, soft_wrap=True, highlight=False, **colour)
         self.terminal = Terminal(console, lambda: self.now)
-        self.show(*history, caught_up=False)
+        self.show(*history)
         self.before = self.text
         self.terminal.ready()
         self._ready_at = len(self.text.splitlines(keepends=True)[0])
 
-    def show(self, *decisions: Decision, caught_up: bool = True) -> "Screen":
+    def show(self, *decisions: Decision) -> "Screen":
         for decision in decisions:
-            self.terminal.decision(decision, caught_up)
+            self.terminal.decision(decision)
         return self
 
     @property
@@ -157,7 +157,7 @@ def test_the_severity_shows_in_colour_on_a_real_terminal() -> None:
 def test_a_persons_terminal_wraps_by_words_and_further_lines_begin_below_the_first_word(width: int) -> None:
     file = StringIO()
     terminal = Terminal(Console(file=file, width=width, highlight=False))
-    terminal.decision(SLOWED, caught_up=False)
+    terminal.decision(SLOWED)
     terminal.ready()
     first, *others = [line.rstrip() for line in file.getvalue().splitlines()[1:]]
     assert first.startswith("08:00:01  throttle lower  Producers of payments")
@@ -408,7 +408,7 @@ def test_what_runs_writes_all_to_standard_output_where_that_is_no_terminal(capsy
     progress = show_progress()
     progress.step("watching payments")
     progress.ready()
-    progress.decision(SLOWED, caught_up=True)
+    progress.decision(SLOWED)
     out, err = capsys.readouterr()
     assert err == ""
     events = [json.loads(line) for line in out.splitlines()]
