@@ -14,7 +14,7 @@ from policies.switching.alert_kinds import IDS_BEHIND
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
 from policies.switching.fold import InventorySeen
 from policies.switching.judge.table import find_holds
-from policies.switching.ledgers import MAX_HOB, LedgerKind, TargetPolicy, find_owner
+from policies.switching.ledgers import LedgerKind, TargetPolicy, find_owner
 from policies.switching.plan import make_progress
 from policies.switching.readings import LedgerOutcome, SwitchBroker, SwitchLedger, SwitchRegistry
 from policies.switching.settings import SwitchingSettings
@@ -283,8 +283,6 @@ class Fleet(World):
         """Note a remedy. A remedy that was followed must not have halted the switch."""
         for found in _REMEDY.finditer(one.sentence):
             name, hob = found[1], int(found[2])
-            if hob > MAX_HOB:
-                raise HarmError(f"REMEDY: {one.sentence}")
             if name in self.clusters:
                 self.remedies.append((name, hob))
         if one.verdict is SwitchVerdict.HALT and self.just_remedied:

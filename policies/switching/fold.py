@@ -62,10 +62,10 @@ def _fold_registry(state: SwitchingState, seen: SwitchRegistry, at_ms: int) -> "
     """Take up the registry from its first reading; from later ones take only the versions of its znodes.
 
     After the first reading the policy is the only writer, so any other difference was written by somebody else and
-    contests the registry. The state is None if the reading is older than the last one.
+    contests the registry.
     """
     if at_ms < state.registry_ms:
-        return None, None
+        return state, None
     state, before = replace(state, registry_ms=at_ms), state
     # Commands may come before the first reading: the registry is then older than the entries that they made.
     is_first = before.registry_ms == NEVER and before.directive is None and bool(seen.clusters)
@@ -164,10 +164,7 @@ def _find_foreign_directive(state: SwitchingState, seen: SwitchRegistry) -> Dire
 
 
 def _fold_cluster(state: SwitchingState, seen: SwitchCluster, at_ms: int) -> "_Folded":
-    """Keep the cluster as last read; keep only the name of an impostor.
-
-    The state is None if the reading is no newer than the last one. The snapshot is dated by the reading's beginning.
-    """
+    """Keep the cluster as last read, dated by the reading's beginning; keep only the name of an impostor."""
     cluster = ClusterSnapshot(
         name=seen.name, instance_id=seen.instance_id, root=seen.root, layout=seen.layout, generator=seen.generator,
         read_ms=at_ms - seen.took_ms, epoch=_find_epoch(seen), lower_counters=len(seen.lower),
@@ -176,7 +173,7 @@ def _fold_cluster(state: SwitchingState, seen: SwitchCluster, at_ms: int) -> "_F
     known, entry = state.cluster(cluster.name), state.entry(cluster.name)
     others = tuple(n for n in state.impostors if n != cluster.name)
     if known is not None and not _is_newer(known, cluster):
-        return None, None
+        return state, None
     if (
         entry is not None and cluster.instance_id is not None and cluster.root is not None
         and (entry.instance_id, entry.root) != (cluster.instance_id, cluster.root.rstrip("/"))
@@ -324,10 +321,8 @@ Judged = (
     | SwitchStatus
 )  # fmt: skip
 """The events that the judge takes after the fold."""
-_Folded = tuple[SwitchingState | None, Judged | None]
-"""The state after a reading, or None if the reading repeats an earlier one; and the judge's event, if there is one."""
-
-
+_Folded = tuple[SwitchingState, Judged | None]
+"""The state after a reading, and the judge's event, if there is one."""
 _FAILED_TOO = SwitchBrokers | SwitchInventoryPart | SwitchInventory
 
 
@@ -342,7 +337,7 @@ def _fold_command(state: SwitchingState, command: SwitchCommand, at_ms: int) -> 
     """After a lost checkpoint, commands come again from their topic: those that were judged before are only kept."""
     key, is_judged = command.idempotency_key, at_ms <= state.judged_ms
     if key in state.commands:
-        return (state, None) if is_judged else (None, command)
+        return state, None
     after = replace(state, commands=(*state.commands, key)[-REMEMBERED_COMMANDS:])
     return (after, None) if is_judged else (replace(after, commanded_ms=max(after.commanded_ms, at_ms)), command)
 
@@ -350,11 +345,9 @@ def _fold_command(state: SwitchingState, command: SwitchCommand, at_ms: int) -> 
 def _fold_members(state: SwitchingState, seen: SwitchBrokers, at_ms: int) -> _Folded:
     known = state.members
     if known is not None and at_ms <= known.at_ms:
-        return None, None
+        return state, None
     if seen.outcome is not Outcome.OK:
-        if known is None or known.is_unread:
-            return None, None
-        return replace(state, members=replace(known, is_unread=True)), None
+        return replace(state, members=replace(known, is_unread=True)) if known is not None else state, None
     before_ms = known.since_ms if known else {}
     since_ms = {broker: before_ms.get(broker, at_ms) for broker in sorted(seen.brokers)}
     return replace(state, members=LiveBrokers(since_ms, at_ms, _find_epoch(seen))), None
@@ -365,10 +358,10 @@ def _fold_report(state: SwitchingState, seen: SwitchBroker, at_ms: int) -> _Fold
 
     A report that arrives after a later one still shows where the broker wrote: that cluster gave it ids.
     """
-    before, state = state, mark_writes(state, seen.writes)
+    state = mark_writes(state, seen.writes)
     known = next((b for b in state.brokers if b.name == seen.broker), None)
     if known is not None and seen.sequence <= known.sequence:
-        return (state, None) if state != before else (None, None)
+        return state, None
     report = known or BrokerReport(seen.broker, NEVER, NEVER)
     acked, failed = (NEVER, seen.epoch) if seen.client_init_failed else (seen.epoch, NEVER)
     is_unchanged = (report.acked_epoch, report.failed_epoch) == (acked, failed)

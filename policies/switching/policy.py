@@ -34,14 +34,12 @@ from policies.switching.judge.invariants import breaches
 from policies.switching.judge.stages import advance
 from policies.switching.judge.table import Hold, explain_refusal, find_holds, judge, refuse
 from policies.switching.plan import make_progress, stage_counts
-from policies.switching.readings import SwitchCommand, SwitchInventory, SwitchInventoryPart, SwitchRegistry
+from policies.switching.readings import SwitchCommand, SwitchRegistry
 from policies.switching.settings import SwitchingSettings
 from policies.switching.state import MOVED, LedgerStage, SwitchingState, SwitchStage
 from policies.switching.transition import DecisionDraft, Transition
 from policies.units import format_second, from_millis, millis_of, to_millis
 
-_QUIET = (SwitchInventoryPart, SwitchInventory, SwitchCommand)
-"""Readings that may leave nothing to judge: parts of an inventory, and commands that were judged before."""
 _SEVERITIES = {alert.name: alert.severities[0] for alert in ALERTS}
 
 
@@ -93,15 +91,11 @@ def _process(transition: Transition, seen: Observation) -> None:
     # After a lost checkpoint the oldest readings of the registry come first: one that is too old is not taken up.
     is_first = isinstance(reading, SwitchRegistry) and before.registry_ms < 0 and reading.outcome is Outcome.OK
     is_outdated = is_first and not transition.facts().is_recent(seen.at_ms)
-    state, judged = (None, None) if is_outdated else fold(before, seen)
-    if state is None:
-        if not isinstance(reading, SwitchCommand):
-            _judge(transition, None)
-        return
+    state, judged = (before, None) if is_outdated else fold(before, seen)
     transition.adopt(state)
     if isinstance(judged, SwitchCommand) and judged.is_dry_run:
         _preview(transition, judged)
-    elif judged is not None or (state is not before and not isinstance(reading, _QUIET)):
+    else:
         _judge(transition, judged)
 
 

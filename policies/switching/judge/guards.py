@@ -11,11 +11,9 @@ from policies.switching.decisions import RejectCode
 from policies.switching.facts import SwitchFacts, awaited, describe_brokers, deviations, moved_ms
 from policies.switching.ledgers import (
     ANY_CLUSTER,
-    MAX_HOB,
     Ledger,
     are_same_cluster,
     has_id,
-    hob_beyond,
     is_ours,
     remedy_beyond,
     same_ledger,
@@ -156,7 +154,7 @@ def refuse_taken_ids(facts: SwitchFacts, source: str, target: str) -> Refusal:
         return "an id generator is unknown"
     floor = facts.floor_of_ids(one, target)
     if other.next_id <= floor:
-        return f"{target} gives {other.next_id} next, up to {floor} is taken: {remedy_beyond(floor, target)}"
+        return f"{target} gives {other.next_id} next, up to {floor} is taken: {remedy_beyond(floor)}"
     return refuse_lower_ids(facts, target)
 
 
@@ -170,10 +168,10 @@ def refuse_lower_ids(facts: SwitchFacts, target: str) -> Refusal:
     if generator is None:
         return "an id generator is unknown"
     if (gave := facts.gave_beyond(target)) >= 0:
-        return f"{target} gives {generator.next_id} next, and gave {gave} before: {remedy_beyond(gave, target)}"
+        return f"{target} gives {generator.next_id} next, and gave {gave} before: {remedy_beyond(gave)}"
     for mark in facts.written_elsewhere(target):
         if (taken := facts.may_have_given(mark)) >= generator.next_id:
-            why = f"up to {taken} is taken by {mark.name}, which brokers were sent to: {remedy_beyond(taken, target)}"
+            why = f"up to {taken} is taken by {mark.name}, which brokers were sent to: {remedy_beyond(taken)}"
             return f"{target} gives {generator.next_id} next, {why}"
     return None
 
@@ -185,17 +183,6 @@ def refuse_lower_ids_at_home(facts: SwitchFacts, home: str) -> Refusal:
     """
     away = facts.state.active() or facts.switch.target
     return refuse_taken_ids(facts, away, home)
-
-
-def refuse_return(facts: SwitchFacts, home: str) -> Refusal:
-    """Brokers may go back, or an operator can advance the ids so that they may: a ``HOB`` lies beyond all of them."""
-    away = facts.state.active() or facts.switch.target
-    one, other, why = facts.generator(away), facts.generator(home), refuse_lower_ids_at_home(facts, home)
-    if one is None or other is None:
-        return why
-    taken = [facts.floor_of_ids(one, home), facts.gave_beyond(home)]
-    hob = hob_beyond(max([*taken, *map(facts.may_have_given, facts.written_elsewhere(home))]))
-    return why if hob > MAX_HOB else None
 
 
 def refuse_unread_ids(facts: SwitchFacts, home: str) -> Refusal:
@@ -265,7 +252,7 @@ def refuse_broken_order(facts: SwitchFacts) -> Refusal:
         return None
     most = max(behind, key=lambda m: m.given)
     owner = "the source" if most.name == facts.switch.source else most.name
-    remedy = remedy_beyond(most.given, facts.switch.target)
+    remedy = remedy_beyond(most.given)
     return f"{owner} gave {most.given}, the target began at {floor}: {remedy}"
 
 

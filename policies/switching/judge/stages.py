@@ -322,24 +322,16 @@ def rollback(facts: SwitchFacts, command: SwitchCommand) -> Row:
     with_brokers = not command.args.attribution_only
     if switch.stage in UNDONE or switch.stage is SwitchStage.REJECTED:
         home = facts.state.committed()
-        if with_brokers and away and home is not None:
-            yield RejectCode.COLLISION, _refuse_return(facts, home)
-        elif not _find_retried(facts):
-            back = f"; with brokers, it brings them back to {home}" if home is not None and away else ""
-            yield _INVALID, f"the switch to {switch.target} is {switch.stage.value} already{back}"
+        back = f"; with brokers, it brings them back to {home}" if home is not None and away else ""
+        is_back = not (back and with_brokers) and not _find_retried(facts)
+        yield _INVALID, is_back and f"the switch to {switch.target} is {switch.stage.value} already{back}"
         _roll_back_again(facts, (yield None), with_brokers=with_brokers)
         return
     yield RejectCode.WINDOW_EXPIRED, guards.refuse_closed_window(facts)
     yield RejectCode.CLEANUP_STARTED, switch.stage is SwitchStage.CLEANUP and "the clean-up has begun"
     yield RejectCode.CLEANUP_STARTED, guards.refuse_begun_deletion(facts)
-    yield RejectCode.COLLISION, with_brokers and _refuse_return(facts, switch.home)
     sentence = f"the switch to {switch.target} is rolled back"
     _roll_back(facts, sentence, _COMMANDED, (yield None), attribution_only=not with_brokers)
-
-
-def _refuse_return(facts: SwitchFacts, home: str) -> guards.Refusal:
-    why = guards.refuse_return(facts, home)
-    return f"brokers cannot go back: {why}" if why else None
 
 
 def _find_retried(facts: SwitchFacts) -> list[LedgerTask]:
@@ -387,9 +379,6 @@ def abort(facts: SwitchFacts, _command: SwitchCommand) -> Row:
     live = facts.switch
     late = f"the switch to {live.target} is at {live.stage.value}: it can be aborted only before it is live"
     yield _INVALID, live.stage is not SwitchStage.TRIGGERED and late
-    if live.home != live.target and not guards.refuse_unread_ids(facts, live.home):
-        why = guards.refuse_return(facts, live.home)
-        yield RejectCode.COLLISION, why and f"brokers cannot go back to {live.home} yet: {why}"
     step = yield None
     if live.home == live.target:
         sentence = f"the switch to {live.target} is taken back; brokers wrote there before, and go on"

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchVerdict
 from policies.switching.judge import guards
-from policies.switching.ledgers import MAX_HOB, LedgerKind
+from policies.switching.ledgers import LedgerKind
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS
 from policies.switching.state import LedgerStage, SwitchStage
@@ -278,14 +278,6 @@ def brokers_back_too_early() -> None:
     forbid(world.state.active() != "old", "never sent back")
 
 
-def no_way_back_at_all() -> None:
-    """The target is at the last HOB there is: none lies beyond."""
-    world = World().to(S.HOLD)
-    world.clusters["new"].hob, world.clusters["new"].created = MAX_HOB, 0
-    world.later().tell(world.cluster_event("new"), command("rollback", "x", attribution_only=False))
-    forbid(not world.is_at(S.HOLD), "taken back although brokers can never go back")
-
-
 def forgets_what_a_broker_reads() -> None:
     world = World().to(S.DONE).later()
     world.tell(world.inventory_event(), *(world.broker_event(b, reads=("old",)) for b in world.brokers))
@@ -356,7 +348,6 @@ SCENARIOS: dict[str, list[Callable[[], None]]] = {
     "refuse_straying_brokers": [early_cleanup_of_one_astray],
     "refuse_brokers_away": [rolled_back_too_early],
     "refuse_lower_ids": [third_with_lower_ids],
-    "refuse_return": [no_way_back_at_all],
     "refuse_used_by_broker": [forgets_what_a_broker_reads],
     "refuse_lower_ids_at_home": [brokers_back_too_early, rejected_although_somebody_moved],
     "refuse_unread_ids": [sent_back_on_an_old_reading],
