@@ -147,7 +147,8 @@ def judge_registry(facts: SwitchFacts, seen: SwitchRegistry, step: Transition) -
     if facts.state.contested or guards.refuse_without_lease(facts):
         return
     if step.is_resolved and facts.state.switch is not None:
-        repeat_orders(facts, SwitchReason.NOT_SEEN, step)
+        step.direct_brokers(SwitchReason.NOT_SEEN)
+        repeat_orders(SwitchReason.NOT_SEEN, step)
     versions = {entry.name: entry.version for entry in seen.clusters}
     for entry in facts.state.entries:
         if entry.name not in versions:
@@ -256,7 +257,8 @@ def _drive_on(facts: SwitchFacts, live: Switch, step: Transition) -> None:
     if live.stage is not SwitchStage.DONE_WITH_FAILURES:
         sentence = f"the switch to {live.target} is driven on at {live.stage.value}"
         step.publish(SwitchVerdict.ADVANCE, SwitchReason.REDRIVEN, sentence)
-        repeat_orders(facts, SwitchReason.REDRIVEN, step)
+        step.direct_brokers(SwitchReason.REDRIVEN)
+        repeat_orders(SwitchReason.REDRIVEN, step)
         return
     left = [t for t in facts.plan if t.stage in FAILED or t.awaiting is SwitchAction.GIVEN_UP]
     for task in left:  # repeat only the deletion where that had begun, else plan the ledger again
@@ -315,7 +317,8 @@ def resume(facts: SwitchFacts, _command: SwitchCommand) -> Row:
     step.update_switch(**lift_holds(facts))
     sentence = f"the switch to {switch.target} goes on at {switch.stage.value}"
     step.publish(SwitchVerdict.ADVANCE, SwitchReason.RESUMED, sentence)
-    repeat_orders(facts, SwitchReason.RESUMED, step)
+    step.direct_brokers(SwitchReason.RESUMED)
+    repeat_orders(SwitchReason.RESUMED, step)
 
 
 def _supersede_directive(facts: SwitchFacts, epoch: int, step: Transition) -> None:
@@ -327,7 +330,7 @@ def _supersede_directive(facts: SwitchFacts, epoch: int, step: Transition) -> No
     step.publish(SwitchVerdict.ADVANCE, SwitchReason.RESUMED, sentence)
     step.direct_brokers(SwitchReason.RESUMED, ours)
     if facts.state.live_switch() is not None:
-        repeat_orders(facts, SwitchReason.RESUMED, step, redirected=True)
+        repeat_orders(SwitchReason.RESUMED, step)
 
 
 def cleanup(facts: SwitchFacts, _command: SwitchCommand) -> Row:

@@ -187,22 +187,20 @@ def judge_lease(facts: SwitchFacts, new: OrchestratorLease, step: Transition) ->
         step.update(lease=new)
         lapsed = known is None or new.token != known.token or facts.now_ms >= known.valid_until_ms
         if lapsed and facts.state.switch is not None:
-            repeat_orders(facts, SwitchReason.LEASE_TAKEN, step)
+            step.direct_brokers(SwitchReason.LEASE_TAKEN)
+            repeat_orders(SwitchReason.LEASE_TAKEN, step)
 
 
-def repeat_orders(facts: SwitchFacts, reason: SwitchReason, step: Transition, *, redirected: bool = False) -> None:
-    """Repeat every order without a result, under its number. No broker follows yet if they were just redirected."""
-    if not redirected:
-        step.direct_brokers(reason)
-    is_behind = redirected or guards.refuse_straying_brokers(facts) is not None
+def repeat_orders(reason: SwitchReason, step: Transition) -> None:
+    """Repeat every order without a result, under its number, but not the directive."""
+    facts = step.facts()
+    is_behind = guards.refuse_straying_brokers(facts) is not None
     for task in [t for t in facts.plan if t.awaiting in ORDERED]:
         if task.awaiting is SwitchAction.DELETE_OLD and is_behind:
             step.put(replace(task, awaiting=SwitchAction.NONE), numbered=True)  # ordered once brokers follow
         else:
             step.order_ledger(task, reason)
-    # An inventory under the directive before does not count any more.
-    is_void = redirected and facts.switch.stage is SwitchStage.CLEANUP
-    if is_void or facts.needs_inventory or facts.plan.count_ordered(SwitchAction.INVENTORY):
+    if facts.needs_inventory or facts.plan.count_ordered(SwitchAction.INVENTORY):
         step.take_inventory()
     if facts.switch.awaiting is SwitchAction.STATUS_NEW:
         step.write_status(reason, again=True)
@@ -217,7 +215,7 @@ def open_new_clients(facts: SwitchFacts, step: Transition) -> None:
     if switch.stage is SwitchStage.TRIGGERED and generator is not None:
         step.update_switch(target_floor=max(switch.target_floor, generator.next_id))
     step.direct_brokers(SwitchReason.NOT_READY, facts.state.active(), renews=True)
-    repeat_orders(facts, SwitchReason.NOT_READY, step, redirected=True)
+    repeat_orders(SwitchReason.NOT_READY, step)
 
 
 def judge_broker(facts: SwitchFacts, seen: SwitchBroker, step: Transition) -> None:

@@ -176,28 +176,21 @@ def refuse_lower_ids(facts: SwitchFacts, target: str) -> Refusal:
     return None
 
 
-def refuse_lower_ids_at_home(facts: SwitchFacts, home: str) -> Refusal:
+def refuse_return(facts: SwitchFacts) -> Refusal:
     """INV-5: brokers may go back to greater ids only, whether or not one is known to have moved.
 
-    A broker may have moved unreported, so the ids count that the cluster they were sent to gave or may give.
-    """
-    away = facts.state.active() or facts.switch.target
-    return refuse_taken_ids(facts, away, home)
-
-
-def refuse_unread_ids(facts: SwitchFacts, home: str) -> Refusal:
-    """The ids of the cluster that brokers were sent to, and of the one to return to, were just read.
-
-    The former must have been read since ZooKeeper has the directive in force. An earlier reading of the latter is only
+    A broker may have moved unreported, so the ids count that the cluster they were sent to gave or may give. They must
+    have been read since ZooKeeper has the directive in force. An earlier reading of the cluster to return to is only
     stricter, because its next id grows.
     """
-    away = facts.state.active() or facts.switch.target
+    home, away = facts.switch.home, facts.state.active() or facts.switch.target
     seen, back = facts.state.cluster(away), facts.state.cluster(home)
     is_read = seen is not None and seen.generator is not None and facts.is_since_directive(seen.epoch)
     if seen is None or not is_read or not facts.is_recent(seen.read_ms):
         return f"what {away} gave since brokers were directed there is not read yet"
-    is_known = back is not None and facts.now_ms < back.read_ms + 2 * facts.limits.ack_timeout_ms
-    return None if is_known else f"the id generator of {home} was not read just now"
+    if back is None or facts.now_ms >= back.read_ms + 2 * facts.limits.ack_timeout_ms:
+        return f"the id generator of {home} was not read just now"
+    return refuse_taken_ids(facts, away, home)
 
 
 # --- going live (rows 5, 6)

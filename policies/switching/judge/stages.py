@@ -98,7 +98,7 @@ def _triggered(facts: SwitchFacts, step: Transition) -> None:
 def _reject(facts: SwitchFacts, step: Transition) -> None:
     """Row 7: a broker cannot make its client, and none has moved. Brokers return once they get greater ids there."""
     switch, reason = facts.switch, SwitchReason.CLIENT_INIT_FAILED
-    if switch.home != switch.target and (why := _find_obstacle_to_return(facts)):
+    if switch.home != switch.target and (why := guards.refuse_return(facts)):
         _block(facts, step, why, f"brokers do not go back to {switch.home} yet")
         return
     failing = name_some([found.broker for found in facts.unreachable_before_moves])
@@ -141,8 +141,8 @@ def _rollback(facts: SwitchFacts, step: Transition) -> None:
     is_away = not facts.switch.attribution_only and guards.refuse_brokers_away(facts) is not None
     if is_away:
         is_directed = directive is not None and directive.target == home
-        why = "" if is_directed else _find_obstacle_to_return(facts)
-        _block(facts, step, why, f"brokers do not go back to {home} yet")
+        why = None if is_directed else guards.refuse_return(facts)
+        _block(facts, step, why or "", f"brokers do not go back to {home} yet")
         if not why and not is_directed:
             step.direct_brokers(SwitchReason.COMMANDED, home)
     free = facts.limits.window - facts.plan.count_ordered(*_PROMOTE_ACTIONS)
@@ -160,14 +160,6 @@ def _rollback(facts: SwitchFacts, step: Transition) -> None:
         step.take_inventory()
     elif facts.has_inventory_after(facts.switch.confirm_ms):
         _end_rollback(facts, step)
-
-
-def _find_obstacle_to_return(facts: SwitchFacts) -> str:
-    return (
-        guards.refuse_unread_ids(facts, facts.switch.home)
-        or guards.refuse_lower_ids_at_home(facts, facts.switch.home)
-        or ""
-    )
 
 
 def _end_rollback(facts: SwitchFacts, step: Transition) -> None:
@@ -384,7 +376,7 @@ def abort(facts: SwitchFacts, _command: SwitchCommand) -> Row:
         sentence = f"the switch to {live.target} is taken back; brokers wrote there before, and go on"
         _roll_back(facts, sentence, _ABORTED, step, attribution_only=True)
         return
-    wait = _find_obstacle_to_return(facts)
+    wait = guards.refuse_return(facts)
     then = f"; they are sent back as soon as this is mended: {wait}" if wait else ""
     sentence = f"the switch to {live.target} is taken back, and brokers return to {live.home}{then}"
     _roll_back(facts, sentence, _ABORTED, step, attribution_only=False)
