@@ -205,8 +205,8 @@ def start(facts: SwitchFacts, command: SwitchCommand) -> Row:
     """Rows 4 and 24: begin a switch, or drive the live one on. Any other target must pass the guards of row 4."""
     state, target, source = facts.state, command.args.target or NO_CLUSTER, facts.state.committed() or ""
     live = state.live_switch()
+    yield RejectCode.CONTESTED, state.contested
     if live is not None and live.target == target:
-        yield RejectCode.CONTESTED, facts.state.contested
         _drive_on(facts, live, (yield None))
         return
     for code, why in _ask_new_switch(facts, command, target):
@@ -227,11 +227,9 @@ def start(facts: SwitchFacts, command: SwitchCommand) -> Row:
 
 def _ask_new_switch(facts: SwitchFacts, command: SwitchCommand, target: str) -> Iterator[Asked]:
     state, source = facts.state, facts.state.committed()
-    yield RejectCode.CONTESTED, state.live_switch() is not None and facts.state.contested
     yield RejectCode.SWITCH_IN_PROGRESS, guards.refuse_other_switch(facts)
     yield RejectCode.NOT_FOUND, state.entry(target) is None and f"{target} is not registered"
     yield RejectCode.NOT_FOUND, source is None and _explain_vacancy(facts)
-    yield RejectCode.CONTESTED, facts.state.contested
     yield RejectCode.ALREADY_ACTIVE, guards.refuse_active_target(facts, target)
     check = state.check(target)
     is_fresh = check is not None and facts.now_ms < check.expires_ms
@@ -281,11 +279,11 @@ def lift_holds(facts: SwitchFacts) -> dict[str, object]:
     If INV-3 does not hold, but the target was advanced beyond all ids ever given, INV-3 counts from there on: the floor
     of the switch's start would block it for good.
     """
-    fields: dict[str, object] = {"halted": "", "paused": False}
-    target, begun = facts.generator(facts.switch.target), facts.switch.target_floor
-    if target is None or target.next_id <= begun or not guards.refuse_broken_order(facts):
-        return fields
-    return fields if guards.refuse_lower_ids(facts, facts.switch.target) else fields | {"target_floor": target.next_id}
+    fields, target = {"halted": "", "paused": False}, facts.generator(facts.switch.target)
+    is_advanced = target is not None and not guards.refuse_lower_ids(facts, facts.switch.target)
+    if target is not None and is_advanced and guards.refuse_broken_order(facts):
+        fields["target_floor"] = target.next_id
+    return fields
 
 
 def pause(facts: SwitchFacts, _command: SwitchCommand) -> Row:

@@ -59,7 +59,7 @@ def judge_inventory(facts: SwitchFacts, seen: InventorySeen, step: Transition) -
 
 
 def _plan(facts: SwitchFacts, switch: Switch, seen: InventorySeen, step: Transition) -> None:
-    known, dropped = len(facts.plan), dict[int, int]()
+    dropped = dict[int, int]()
     for task, moved_to in _find_waiting(facts, seen):
         if moved_to is None:
             dropped[task.key] = task.op
@@ -74,14 +74,13 @@ def _plan(facts: SwitchFacts, switch: Switch, seen: InventorySeen, step: Transit
     planned = [
         LedgerTask(ledger_id, kind, paths, op=dropped.get(plan_key(ledger_id, kind), 0))
         for ledger_id, kind, paths in _list_ledgers(facts, seen, switch.source)
-        if facts.plan.get(key := plan_key(ledger_id, kind)) is None or key in dropped
+        if facts.plan.get(plan_key(ledger_id, kind)) is None
     ]
     source = facts.source_instance
     for task in planned:
         _plan_ledger(facts, task, seen, source, step)
     if switch.stage is SwitchStage.LIVE_DUAL_READ:
-        count = known - len(dropped) + len(planned)
-        sentence = f"{counted_with(count, 'ledger', 'is', 'are')} to move to {switch.target}"
+        sentence = f"{counted_with(len(facts.plan), 'ledger', 'is', 'are')} to move to {switch.target}"
         step.advance(SwitchStage.BUILD, SwitchReason.INVENTORY_COMPLETE, sentence)
 
 

@@ -62,7 +62,7 @@ def refuse_cluster_in_use(facts: SwitchFacts, name: str) -> Refusal:
     return refuse_read_cluster(facts, name)
 
 
-def refuse_used_by_broker(facts: SwitchFacts, name: str, since_ms: int = -1) -> Refusal:
+def refuse_used_by_broker(facts: SwitchFacts, name: str, since_ms: int) -> Refusal:
     """Every live broker just reported, not before an instant, that it neither reads nor writes a cluster.
 
     A report on an earlier directive proves nothing. Before the first directive no broker needs an agent; then a report

@@ -81,7 +81,7 @@ def _triggered(facts: SwitchFacts, step: Transition) -> None:
         why = guards.refuse_taken_ids(facts, switch.source, switch.target)
         disorder = None if why else guards.refuse_broken_order(facts)
     _block(facts, step, why or disorder or "", "all brokers acked, but the switch does not go live")
-    if disorder and facts.generator(switch.target) is not None:
+    if disorder:
         open_new_clients(facts, step)
     if why or disorder or guards.refuse_early_readings(facts):
         return
