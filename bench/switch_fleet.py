@@ -15,7 +15,6 @@ from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
 from policies.switching.fold import InventorySeen
 from policies.switching.judge.table import find_holds
 from policies.switching.ledgers import LedgerKind, TargetPolicy, find_owner
-from policies.switching.plan import make_progress
 from policies.switching.readings import LedgerOutcome, SwitchBroker, SwitchLedger, SwitchRegistry
 from policies.switching.settings import SwitchingSettings
 from policies.switching.state import (
@@ -24,6 +23,7 @@ from policies.switching.state import (
     LedgerTask,
     SwitchingState,
     SwitchStage,
+    make_progress,
 )
 from policies.switching.transition import DecisionDraft, Transition
 from tests.policies.switching.events import Event, Made, answer, command

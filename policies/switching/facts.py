@@ -1,20 +1,23 @@
-"""The read models of one broker cluster joined as of now: everything that the judge and the alerts may use.
+"""The plan of a switch, and the read models of a broker cluster joined as of now: all that judge and alerts may use.
 
-No other module joins read models. Nothing is decided or written here.
+No other module joins read models. Nothing is decided here.
 """
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from policies.switching.ledgers import (
     ANY_CLUSTER,
     ClusterSnapshot,
     IdGenerator,
     IdMark,
+    LedgerKind,
     id_floor,
     raise_marks,
 )
-from policies.switching.plan import LedgerPlan
 from policies.switching.settings import SwitchingSettings
 from policies.switching.state import (
     FAILED,
@@ -22,12 +25,120 @@ from policies.switching.state import (
     BrokerReport,
     ClusterStatus,
     Directive,
+    LedgerStage,
+    LedgerTask,
     Switch,
     SwitchAction,
     SwitchingState,
     SwitchStage,
+    plan_key,
 )
 from policies.units import name_some
+
+
+class LedgerPlan:
+    """The ledgers of a switch by key. A ledger named by a cursor and by a schema has a task for each."""
+
+    def __init__(self, tasks: Iterable[LedgerTask] = ()) -> None:
+        self._tasks = {plan_key(task.ledger_id, task.kind): task for task in tasks}
+        self._counts = Counter((task.stage, task.awaiting) for task in self._tasks.values())
+        self._sorted: list[int] | None = sorted(self._tasks)
+        """The keys in order; None: a ledger came or went since they were sorted."""
+        self._idle: dict[LedgerStage, list[int]] = {}
+        """A heap by stage of the keys of ledgers without an open order. Keys may be stale."""
+        for key in self._sorted:
+            task = self._tasks[key]
+            if task.awaiting is SwitchAction.NONE:
+                self._idle.setdefault(task.stage, []).append(key)  # a sorted list is a heap
+        self.touched: set[int] = set()
+        self.changed = False
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[LedgerTask]:
+        """Return all ledgers in the order of their keys."""
+        return (self._tasks[key] for key in self._keys())
+
+    def at(self, *stages: LedgerStage) -> Iterator[LedgerTask]:
+        """Return the ledgers at these stages in the order of their keys."""
+        return (task for task in self if task.stage in stages) if self.count(*stages) else iter(())
+
+    def get(self, key: int) -> LedgerTask | None:
+        """Return a ledger of the plan by `LedgerTask.key`."""
+        return self._tasks.get(key)
+
+    def tasks_of(self, ledger_id: int) -> tuple[LedgerTask, ...]:
+        """Return the tasks of a ledger: for a cursor, for a schema, or for both."""
+        found = (self.get(plan_key(ledger_id, kind)) for kind in LedgerKind)
+        return tuple(task for task in found if task is not None)
+
+    def place(self, key: int) -> int:
+        """Return the place of a ledger in the plan, from 1 on."""
+        return bisect_left(self._keys(), key) + 1
+
+    def put(self, task: LedgerTask) -> None:
+        """Insert or replace a ledger."""
+        known = self._tasks.get(task.key)
+        if known is None:
+            self._sorted = None
+        else:
+            self._counts[known.stage, known.awaiting] -= 1
+        self._tasks[task.key] = task
+        self._counts[task.stage, task.awaiting] += 1
+        self.touched.add(task.key)
+        self.changed = True
+        if task.awaiting is SwitchAction.NONE:
+            heappush(self._idle.setdefault(task.stage, []), task.key)
+
+    def drop(self, key: int) -> None:
+        """Remove a ledger."""
+        known = self._tasks.pop(key, None)
+        if known is not None:
+            self._counts[known.stage, known.awaiting] -= 1
+            self._sorted, self.changed = None, True
+
+    def count(self, *stages: LedgerStage) -> int:
+        """Count the ledgers at these stages."""
+        return sum(n for (stage, _), n in self._counts.items() if stage in stages)
+
+    def count_unfinished(self, *stages: LedgerStage) -> int:
+        """Count the ledgers at these stages that are not given up."""
+        return sum(n for (s, a), n in self._counts.items() if s in stages and a is not SwitchAction.GIVEN_UP)
+
+    def count_ordered(self, *actions: SwitchAction) -> int:
+        """Count the ledgers that wait for one of these actions."""
+        return sum(n for (_, action), n in self._counts.items() if action in actions)
+
+    def idle(self, most: int, *stages: LedgerStage) -> list[LedgerTask]:
+        """Return at most `most` ledgers without an open order: stage after stage, by ascending id.
+
+        So the order in which results arrive does not matter.
+        """
+        found: list[LedgerTask] = []
+        for stage in stages:
+            found += self._take_least(stage, most - len(found))
+        return found
+
+    def _keys(self) -> list[int]:
+        if self._sorted is None:
+            self._sorted = sorted(self._tasks)
+        return self._sorted
+
+    def _take_least(self, stage: LedgerStage, most: int) -> list[LedgerTask]:
+        heap, found = self._idle.get(stage, []), dict[int, LedgerTask]()
+        while heap and len(found) < most:
+            task = self.get(heappop(heap))
+            if task is not None and task.stage is stage and task.awaiting is SwitchAction.NONE:
+                found[task.key] = task
+        for key in found:
+            heappush(heap, key)
+        return list(found.values())
+
+
+def load_plan(switch: Switch | None) -> LedgerPlan:
+    """Return the plan of a switch."""
+    return LedgerPlan(switch.tasks) if switch is not None else LedgerPlan()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from policies.switching.ledgers import (
     raise_marks,
     with_ledger,
 )
-from policies.switching.plan import take_up
 from policies.switching.readings import (
     SwitchBroker,
     SwitchBrokers,
@@ -52,6 +51,7 @@ from policies.switching.state import (
     PrecheckResult,
     SwitchingState,
     put,
+    take_up,
 )
 
 _MOST_UNREAD = 64

@@ -251,9 +251,10 @@ def hob_beyond(ledger_id: int) -> int:
     return (ledger_id >> _HALF_BITS) + 1
 
 
-def remedy_beyond(ledger_id: int) -> str:
-    """Name the remedy that brings a cluster's ids beyond an id."""
-    return f"advance to {hob_name(hob_beyond(ledger_id))}"
+def remedy_beyond(ledger_id: int, cluster: str) -> str:
+    """Name the remedy that brings a cluster's ids beyond an id, if there is one."""
+    hob = hob_beyond(ledger_id)
+    return f"advance to {hob_name(hob)}" if hob <= MAX_HOB else f"no HOB lies beyond, so {cluster} cannot be used"
 
 
 def hob_name(hob: int) -> str:

@@ -33,10 +33,9 @@ from policies.switching.fold import Judged, fold
 from policies.switching.judge.invariants import breaches
 from policies.switching.judge.stages import advance
 from policies.switching.judge.table import Hold, explain_refusal, find_holds, judge, refuse
-from policies.switching.plan import make_progress, stage_counts
 from policies.switching.readings import SwitchCommand, SwitchRegistry
 from policies.switching.settings import SwitchingSettings
-from policies.switching.state import MOVED, LedgerStage, SwitchingState, SwitchStage
+from policies.switching.state import MOVED, LedgerStage, SwitchingState, SwitchStage, make_progress, stage_counts
 from policies.switching.transition import DecisionDraft, Transition
 from policies.units import format_second, from_millis, millis_of, to_millis
 

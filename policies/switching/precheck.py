@@ -12,6 +12,7 @@ import msgspec
 
 from policies.observations import Outcome
 from policies.switching.ledgers import (
+    MAX_HOB,
     NO_LEDGER,
     ClusterSnapshot,
     FindingReason,
@@ -244,18 +245,19 @@ def _generators(seen: PrecheckSnapshot) -> Iterator[FindingReading]:
         return
     floor = id_floor(source, (greatest_referenced(seen),))
     if target.next_id <= floor:
+        hob = hob_beyond(floor)
         yield _find(
             FindingReason.IDGEN_BEHIND,
             f"the next id of {seen.target.name} is {target.next_id}, but {seen.source.name} may give ids up to "
             f"{source.ceiling} and ids up to {floor} are taken",
-            hob=hob_beyond(floor),
+            hob=hob if hob <= MAX_HOB else None,
         )
 
 
 def _find(
     reason: FindingReason, detail: str, count: int = 0, samples: tuple[int, ...] = (), *, hob: int | None = None
 ) -> FindingReading:
-    remedy = REMEDIES[reason].replace("{hob}", "" if hob is None else hob_name(hob))
+    remedy = find_remedy(reason, hob)
     return FindingReading(reason=reason, detail=detail, count=count, samples=samples, hob=hob, remedy=remedy)
 
 
@@ -270,7 +272,7 @@ def least(ids: Set[int]) -> tuple[int, ...]:
     return tuple(sorted(ids)[:SAMPLES])
 
 
-REMEDIES = {
+_REMEDIES = {
     FindingReason.FOREIGN_ID: (
         "For a target with other users, or one that an earlier switch left, set `policies.switching.target_policy` to "
         "`shared`, and for kinds whose ids are taken `policies.switching.strategies.<kind>` to `remap`. Or take "
@@ -307,6 +309,13 @@ REMEDIES = {
     ),
     FindingReason.STALE: "Run the precheck again: its readings are too old.",
 }
+
+
+def find_remedy(reason: FindingReason, hob: int | None) -> str:
+    """Return the remedy of a finding; the ``HOB`` to advance to, if one lies beyond, is that of ids that are behind."""
+    if reason is FindingReason.IDGEN_BEHIND and hob is None:
+        return "Take another target: the ids that are taken reach into the last HOB there is, and none lies beyond."
+    return _REMEDIES[reason].replace("{hob}", hob_name(hob) if hob is not None else "HOB-<k>")
 
 
 def precheck(cluster: str, seen: PrecheckSnapshot, rules: SwitchingSettings, now_ms: int) -> SwitchPrecheck:

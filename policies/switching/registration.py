@@ -1,6 +1,10 @@
 """Registers the switching policy: its `PolicyKind` with topics, readings, decisions, alerts and settings."""
 
-from dataclasses import replace
+import dataclasses
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policies.policy import AlertKind, BuiltLate, Inhibition, PolicyKind
 from policies.switching import NAME
@@ -8,7 +12,7 @@ from policies.switching import alert_kinds as kinds
 from policies.switching.decisions import SwitchDecision, SwitchRecord
 from policies.switching.readings import OBSERVED, SwitchBroker, SwitchCommand
 from policies.switching.settings import SwitchingSettings
-from policies.switching.state import SwitchingState, limit_instants
+from policies.switching.state import SwitchingState
 
 _EXECUTOR = "the switching executor"
 
@@ -24,7 +28,27 @@ def _add_holds(alert: AlertKind) -> AlertKind:
     )
     remedy = " ".join([*ways, alert.remedy])
     ending = [each for each in ("resume", "pause", "abort", "rollback", "end") if f"`{each}`" in remedy]
-    return replace(alert, remedy=remedy, commands=tuple(f"headgate switch {e} --cluster {{cluster}}" for e in ending))
+    return dataclasses.replace(
+        alert, remedy=remedy, commands=tuple(f"headgate switch {e} --cluster {{cluster}}" for e in ending)
+    )
+
+
+_ENDS = frozenset({"rollback_until_ms", "cleanup_from_ms"})
+"""Until these instants nothing is deleted: after the clock was set back they stay."""
+
+
+def limit_instants(value: Any, now_ms: int, name: str = "") -> Any:
+    """Return a state, or a value of it, after the clock was set back: nothing happened, or is valid, after now."""
+    if isinstance(value, Struct):
+        fields = ((each, getattr(value, each)) for each in value.__struct_fields__)
+        limited = {each: limit_instants(before, now_ms, each) for each, before in fields}
+        return replace(value, **limited)
+    if isinstance(value, tuple):
+        return tuple(limit_instants(each, now_ms, name) for each in value)
+    if isinstance(value, dict):
+        return {key: limit_instants(each, now_ms, name) for key, each in value.items()}
+    is_instant = isinstance(value, int) and name.endswith("_ms") and name not in _ENDS
+    return min(value, now_ms) if is_instant else value
 
 
 KIND = PolicyKind(

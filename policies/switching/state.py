@@ -4,9 +4,10 @@ Instants are milliseconds since the epoch. Fields that a reading has, too, are d
 docs/design/switching.md, Stages.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -329,6 +330,58 @@ class Switch(SwitchProgress, frozen=True, kw_only=True):
         return self.brokers_from or self.source
 
 
+def stage_counts(switch: Switch) -> Mapping[LedgerStage, int]:
+    """Count a switch's ledgers by stage. Of a switch that is over, only these counts are kept."""
+    return switch.ledgers or Counter(task.stage for task in switch.tasks)
+
+
+# The progress of a switch beside the registry, from which a switch goes on after a lost checkpoint.
+#
+# The executor writes it from the record. The ledgers of the plan are not part of it: an inventory shows them, and the
+# executor's journal shows which of the target's ledgers are Headgate's copies.
+
+_FIELDS = tuple(name for name in SwitchProgress.__struct_fields__ if name not in ("ledgers", "commanded_ms"))
+_PLANNED_AGAIN = frozenset({SwitchStage.BUILD, SwitchStage.PROMOTE})
+_OVER = frozenset({SwitchStage.REJECTED, SwitchStage.DONE, SwitchStage.ROLLED_BACK})
+"""Stages at which nothing depends on the plan any more, except copies that are to be deleted: these stay."""
+
+
+def make_progress(switch: Switch, commanded_ms: InstantMs = NEVER) -> SwitchProgress:
+    """Return the progress of a switch, with the time of the last command that was judged."""
+    fields = {name: getattr(switch, name) for name in _FIELDS}
+    return SwitchProgress(ledgers=dict(stage_counts(switch)), commanded_ms=commanded_ms, **fields)
+
+
+def take_up(progress: SwitchProgress | None, directive: Directive | None, read_ms: InstantMs) -> Switch | None:
+    """Return the switch to go on with; None if the directive in force is not one of this switch.
+
+    Nothing is ordered before an inventory has shown the plan. The copies of a switch that was at `build` or `promote`
+    are planned again. A clean-up goes back to `hold`, because each deletion needs a command from now on.
+
+    The executor writes the directive before the progress, so it may be later. It is earlier if its order was lost,
+    because the executor lost its lease: once brokers were directed to the target, another one follows.
+    """
+    if progress is None or directive is None:
+        return None
+    switch = Switch(**{name: getattr(progress, name) for name in _FIELDS})
+    if directive.epoch < progress.epoch:
+        if switch.stage is SwitchStage.TRIGGERED or directive.target != switch.target:
+            return None
+    elif directive.epoch > progress.epoch:
+        if switch.stage in ENDED or directive.target != switch.home:
+            return None
+        switch = replace(switch, stage=SwitchStage.ROLLBACK, attribution_only=False, epoch=directive.epoch)
+    if switch.stage in _PLANNED_AGAIN:
+        switch = replace(switch, stage=SwitchStage.LIVE_DUAL_READ)
+    elif switch.stage is SwitchStage.CLEANUP and not switch.kept:
+        switch = replace(switch, stage=SwitchStage.HOLD)
+    if switch.stage is SwitchStage.TRIGGERED:
+        return switch
+    if switch.stage in _OVER:
+        return replace(switch, ledgers=dict(sorted(progress.ledgers.items())))
+    return replace(switch, confirm_ms=NEVER, recovering_ms=read_ms)
+
+
 class InventoryAssembly(Struct, array_like=True, frozen=True):
     """The parts of an inventory that have arrived; it counts once its manifest and all its parts have."""
 
@@ -439,21 +492,3 @@ def put(known: Iterable[object], new: object, key: str = "name") -> tuple:  # ty
     """Insert or replace a struct among others, sorted by a key."""
     by_key: Mapping[str, object] = {getattr(k, key): k for k in known} | {getattr(new, key): new}
     return tuple(by_key[k] for k in sorted(by_key))
-
-
-_ENDS = frozenset({"rollback_until_ms", "cleanup_from_ms"})
-"""Until these instants nothing is deleted: after the clock was set back they stay."""
-
-
-def limit_instants(value: Any, now_ms: int, name: str = "") -> Any:
-    """Return a state, or a value of it, after the clock was set back: nothing happened, or is valid, after now."""
-    if isinstance(value, Struct):
-        fields = ((each, getattr(value, each)) for each in value.__struct_fields__)
-        limited = {each: limit_instants(before, now_ms, each) for each, before in fields}
-        return replace(value, **limited)
-    if isinstance(value, tuple):
-        return tuple(limit_instants(each, now_ms, name) for each in value)
-    if isinstance(value, dict):
-        return {key: limit_instants(each, now_ms, name) for key, each in value.items()}
-    is_instant = isinstance(value, int) and name.endswith("_ms") and name not in _ENDS
-    return min(value, now_ms) if is_instant else value

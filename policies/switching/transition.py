@@ -14,10 +14,9 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
-from policies.switching.facts import SwitchFacts
+from policies.switching.facts import SwitchFacts, load_plan
 from policies.switching.judge import guards
 from policies.switching.ledgers import mark_written
-from policies.switching.plan import load_plan
 from policies.switching.settings import SwitchingSettings
 from policies.switching.state import (
     ClusterStatus,

@@ -14,7 +14,8 @@ from policies.book import Book
 from policies.decisions import Fence
 from policies.pauses import PauseCommand
 from policies.registry import POLICIES
-from policies.switching.state import Directive, OrchestratorLease, Switch, SwitchingState, SwitchStage, limit_instants
+from policies.switching.registration import limit_instants
+from policies.switching.state import Directive, OrchestratorLease, Switch, SwitchingState, SwitchStage
 from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.policy import ThrottlePolicy
 from policies.units import to_millis

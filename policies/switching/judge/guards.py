@@ -154,7 +154,7 @@ def refuse_taken_ids(facts: SwitchFacts, source: str, target: str) -> Refusal:
         return "an id generator is unknown"
     floor = facts.floor_of_ids(one, target)
     if other.next_id <= floor:
-        return f"{target} gives {other.next_id} next, up to {floor} is taken: {remedy_beyond(floor)}"
+        return f"{target} gives {other.next_id} next, up to {floor} is taken: {remedy_beyond(floor, target)}"
     return refuse_lower_ids(facts, target)
 
 
@@ -168,10 +168,10 @@ def refuse_lower_ids(facts: SwitchFacts, target: str) -> Refusal:
     if generator is None:
         return "an id generator is unknown"
     if (gave := facts.gave_beyond(target)) >= 0:
-        return f"{target} gives {generator.next_id} next, and gave {gave} before: {remedy_beyond(gave)}"
+        return f"{target} gives {generator.next_id} next, and gave {gave} before: {remedy_beyond(gave, target)}"
     for mark in facts.written_elsewhere(target):
         if (taken := facts.may_have_given(mark)) >= generator.next_id:
-            why = f"up to {taken} is taken by {mark.name}, which brokers were sent to: {remedy_beyond(taken)}"
+            why = f"up to {taken} is taken by {mark.name}, which brokers were sent to: {remedy_beyond(taken, target)}"
             return f"{target} gives {generator.next_id} next, {why}"
     return None
 
@@ -245,7 +245,7 @@ def refuse_broken_order(facts: SwitchFacts) -> Refusal:
         return None
     most = max(behind, key=lambda m: m.given)
     owner = "the source" if most.name == facts.switch.source else most.name
-    remedy = remedy_beyond(most.given)
+    remedy = remedy_beyond(most.given, facts.switch.target)
     return f"{owner} gave {most.given}, the target began at {floor}: {remedy}"
 
 

@@ -84,7 +84,7 @@ def _check_ids(state: SwitchingState, switch: Switch) -> Iterator[Breach]:
     if switch.stage in MOVING:
         taken = max(given, state.inventory.greatest_id if state.inventory else -1)
         if next_id <= taken:
-            remedy = remedy_beyond(taken)
+            remedy = remedy_beyond(taken, switch.target)
             evidence = f"{switch.target} gives {next_id} next, {taken} is taken: {remedy}, then `resume`"
             yield Invariant.FUTURE_DISJOINT, evidence
         yield from _check_order(state, switch, source, given)
@@ -94,7 +94,7 @@ def _check_ids(state: SwitchingState, switch: Switch) -> Iterator[Breach]:
         back_id = home.generator.next_id if home.generator else gave + 1
         if not switch.attribution_only and back_id <= gave and gave >= switch.target_floor:
             evidence = f"{switch.home} gives {back_id} next, {switch.target} already gave {gave}"
-            yield Invariant.REVERSE, f"{evidence}: {remedy_beyond(gave)}, then `resume`"
+            yield Invariant.REVERSE, f"{evidence}: {remedy_beyond(gave, switch.home)}, then `resume`"
 
 
 def _check_order(state: SwitchingState, switch: Switch, source: ClusterSnapshot, given: int) -> Iterator[Breach]:
@@ -105,7 +105,7 @@ def _check_order(state: SwitchingState, switch: Switch, source: ClusterSnapshot,
         if elsewhere and mark.given_to_us > most:
             most, name = mark.given_to_us, mark.name
     if switch.target_floor <= most:
-        remedy = remedy_beyond(most)
+        remedy = remedy_beyond(most, switch.target)
         evidence = f"{name} gave {most}, {switch.target} began at {switch.target_floor}: {remedy}, then `resume`"
         yield Invariant.ORDER_IN_TOPIC, evidence
 

@@ -272,7 +272,7 @@ def _find_ids_behind(facts: SwitchFacts) -> Iterator[Hold]:
             return
         giver, gave = f"{most.name} ", most.given
     order = f"gives {generator.next_id} next, and {giver}already gave {gave}"
-    yield Hold("ids_behind", f"brokers write to {active}, which {order}", None, remedy_beyond(gave))
+    yield Hold("ids_behind", f"brokers write to {active}, which {order}", None, remedy_beyond(gave, active))
 
 
 def _find_waits(facts: SwitchFacts) -> Iterator[Hold]:

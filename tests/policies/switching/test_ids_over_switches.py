@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from policies.decisions import Alert
 from policies.switching.decisions import RejectCode, SwitchVerdict
+from policies.switching.ledgers import MAX_HOB
 from policies.switching.settings import DAY_MS
 from policies.switching.state import Directive, SwitchStage
 from tests.cases import for_each
@@ -190,6 +191,13 @@ def test_an_id_that_is_given_beyond_an_advance_halts_and_the_remedy_it_names_let
     assert not world.switch.halted
     read(world)
     assert not world.switch.halted
+
+
+def test_no_remedy_is_named_that_cannot_be_done() -> None:
+    world = with_third(hob=1)
+    world.clusters["new"].hob = MAX_HOB
+    assert start(world, "third") == [RejectCode.PRECHECK_FAILED]
+    assert "no HOB lies beyond, so third cannot be used" in world.said[-1].sentence
 
 
 def test_a_cluster_that_was_unregistered_is_not_forgotten() -> None:

@@ -9,9 +9,8 @@ from policies.observations import Observation
 from policies.switching.decisions import RejectCode, SwitchVerdict
 from policies.switching.fold import fold
 from policies.switching.judge.table import find_holds
-from policies.switching.plan import make_progress
 from policies.switching.readings import SwitchCommand
-from policies.switching.state import Directive, LedgerStage, SwitchingState, SwitchStage
+from policies.switching.state import Directive, LedgerStage, SwitchingState, SwitchStage, make_progress
 from policies.switching.transition import Transition
 from policies.units import from_millis
 from tests.cases import for_each

@@ -7,7 +7,7 @@ from policies.book import Published
 from policies.decisions import Alert, Decision
 from policies.observations import Observation, Reading
 from policies.switching.decisions import ORDERS, SwitchDecision, SwitchRecord
-from policies.switching.plan import load_plan
+from policies.switching.facts import load_plan
 from policies.switching.policy import SwitchingPolicy
 from policies.switching.registration import KIND
 from policies.switching.settings import SwitchingSettings

@@ -13,6 +13,7 @@ from typing import Any, Self
 import msgspec
 
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
+from policies.switching.facts import load_plan
 from policies.switching.fold import InventorySeen
 from policies.switching.ledgers import (
     ClusterSnapshot,
@@ -24,7 +25,6 @@ from policies.switching.ledgers import (
     Reference,
     TargetPolicy,
 )
-from policies.switching.plan import load_plan
 from policies.switching.policy import reconcile
 from policies.switching.precheck import PrecheckSnapshot, TargetLedgers, precheck
 from policies.switching.readings import (
