@@ -35,7 +35,7 @@ from connectors.kafka.admin import LOOP as LOOP_KAFKA
 from connectors.kafka.admin import loop_probes
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topics import RUN_PARTS, TopicSettings, rights_of
-from connectors.partitions.membership import describe_loops, find_deciders
+from connectors.membership import describe_loops, find_deciders
 from connectors.policy_io import CollectorContext, ProbeContext
 from connectors.registration import PolicyConnectors, acts_on, connectors_of, load_hook
 from deploy.console.terminal import SafeConsole, complete_commands

@@ -1,4 +1,4 @@
-"""The planned configuration of the loop's topics, and differences from it."""
+"""The loop's topics: their settings and those of dividing work on them, planned configuration, and rights."""
 
 import re
 import shlex
@@ -39,6 +39,7 @@ _MEBIBYTE = 1024 * 1024
 _LARGE_BYTES = 8 * _MEBIBYTE
 """Maximum size of an audit entry or a dead letter, as of any record that the query and the publishers send."""
 _BROKER_DEFAULT = -1
+_NAME = r"^[A-Za-z0-9._-]{1,100}$"
 _OVERHEAD_BYTES = 64 * 1024
 """Key, headers and batch, which Kafka counts, too."""
 
@@ -73,7 +74,7 @@ class TopicSettings(BaseModel):
 
     prefix: str = Field(
         default="headgate",
-        pattern=r"^[A-Za-z0-9._-]{1,100}$",
+        pattern=_NAME,
         description="Stands before each topic's name, with a dot.",
     )
     partitions: int = Field(
@@ -98,6 +99,30 @@ class TopicSettings(BaseModel):
     def topic(self, name: str) -> str:
         """Return a topic's full name, given one such as ``observed.log-dirs``."""
         return f"{self.prefix}.{name}"
+
+
+class PartitionSettings(BaseModel):
+    """How identical processes (`collect`, `act`, `decide`, `run`) divide their work."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    session_timeout: PositiveDuration = Field(
+        default=parse_duration("6s"),
+        description="When Kafka has not heard from a process for this time, another process takes over its work. "
+        "Not less than the brokers' `group.min.session.timeout.ms`.",
+    )
+    instance: str | None = Field(
+        default=None,
+        pattern=_NAME,
+        description="A lasting name of this process, such as its pod's in a StatefulSet. A process that restarts "
+        "within `session_timeout` keeps its work, and no other process is disturbed. Each process needs its own name.",
+    )
+    name: str | None = Field(
+        default=None,
+        pattern=_NAME,
+        description="Actuators with the same name divide the clusters among them; actuators with other `clusters` "
+        "in their settings need another name.",
+    )
 
 
 class TopicPlan(NamedTuple):

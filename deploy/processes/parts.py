@@ -19,7 +19,7 @@ from connectors.exporter.exporter import VERSION, Exporter
 from connectors.exporter.page.site import StatusSite
 from connectors.kafka.publisher import Publisher, PublisherMetrics, observations_to
 from connectors.kafka.tail import last_readings
-from connectors.partitions.membership import Group, PartitionLease
+from connectors.membership import Group, PartitionLease
 from connectors.policy_io import ActuatorContext, CollectorContext
 from connectors.pulsar.admin import AdminApi
 from connectors.registration import acts_on, connectors_of, load_hook

@@ -12,8 +12,8 @@ from prometheus_client.registry import Collector
 
 from connectors.component import Check, Component, first_problem
 from connectors.kafka.connection import KafkaConnection
-from connectors.partitions.membership import Group, Membership, PartitionLease, PartitionMetrics
-from connectors.partitions.settings import PartitionSettings
+from connectors.kafka.topics import PartitionSettings
+from connectors.membership import Group, Membership, PartitionLease, PartitionMetrics
 from policies.units import UserError, name_some
 
 _log = structlog.get_logger(__name__)

@@ -14,7 +14,7 @@ from connectors.component import Component, first_problem
 from connectors.exporter.exporter import VERSION
 from connectors.exporter.page.site import StatusSite
 from connectors.kafka.admin import TopicReport, check_topics, create_topics
-from connectors.partitions.membership import PartitionLease, PartitionMetrics, deciders_group
+from connectors.membership import PartitionLease, PartitionMetrics, deciders_group
 from connectors.registration import acts_on, connectors_of
 from deploy.console.terminal import USER_ERROR, Terminal, print_error
 from deploy.embedded.kafka import EmbeddedKafka

@@ -293,7 +293,7 @@ def _is_json(text: str) -> bool:
 #
 # The lock is a file lock, which ends with its process. It works on one machine, and on several machines that share
 # the folder through a file system with locks (NFS 4, CephFS). Which process may decide at all is settled by the
-# consumer group of the checkpoint's queries (`connectors.partitions`). This lock only prevents a process from
+# consumer group of the checkpoint's queries (`connectors.membership`). This lock only prevents a process from
 # starting while a predecessor that is stopping, or frozen, still holds the checkpoint.
 
 _AGAIN_SECONDS = 0.2

@@ -27,7 +27,7 @@ from connectors.kafka.publisher import Publisher
 from connectors.kafka.tail import Record, Tail, read_past
 from connectors.kafka.ticker import Ticker
 from connectors.kafka.topics import TopicSettings
-from connectors.partitions.membership import Decider, describe_loops, find_deciders
+from connectors.membership import Decider, describe_loops, find_deciders
 from deploy.java.jars import ensure_jars
 from deploy.java.jvm import find_java
 from deploy.query.checkpoint import Checkpoint, require_fitting, require_same_kafka

@@ -27,8 +27,7 @@ from pydantic import (
 from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.http.access import HttpAccess
 from connectors.kafka.connection import KafkaConnection, WatchedKafka
-from connectors.kafka.topics import TopicSettings
-from connectors.partitions.settings import PartitionSettings
+from connectors.kafka.topics import PartitionSettings, TopicSettings
 from connectors.registration import ClusterSources, connectors_of, find_needs
 from deploy.settings.schema import suggest
 from policies.policy import LOOP

@@ -13,9 +13,8 @@ import pytest
 from connectors.kafka.admin import create_topics
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.quotas import QuotaClient
-from connectors.kafka.topics import TopicSettings
-from connectors.partitions.membership import Membership, deciders_group, describe_loops, find_deciders
-from connectors.partitions.settings import PartitionSettings
+from connectors.kafka.topics import PartitionSettings, TopicSettings
+from connectors.membership import Membership, deciders_group, describe_loops, find_deciders
 from policies.throttle.settings import Entity
 from policies.wire import SHARE_COUNT
 from tests.progress import tell

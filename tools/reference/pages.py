@@ -22,7 +22,7 @@ from connectors.isolation.quarantine import QuarantineMetrics
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import PublisherMetrics
 from connectors.kafka.topics import TopicSettings, plan
-from connectors.partitions.membership import PartitionMetrics
+from connectors.membership import PartitionMetrics
 from connectors.sessions.unload import UnloadMetrics
 from connectors.switching.reconciler import SwitchExecutorMetrics
 from connectors.throttle.own_quotas import QuotaMetrics

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ValidationError
 from connectors.kafka import publisher, tail
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.properties import REFUSED
-from connectors.partitions.membership import Membership
-from connectors.partitions.settings import PartitionSettings
+from connectors.kafka.topics import PartitionSettings
+from connectors.membership import Membership
 from policies.units import UserError
 from tests.cases import for_each
 from tests.certificates import self_sign

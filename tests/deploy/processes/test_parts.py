@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from connectors.component import Component
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics
-from connectors.partitions.membership import PartitionLease
+from connectors.membership import PartitionLease
 from connectors.policy_io import ActuatorContext
 from connectors.registration import PolicyConnectors
 from connectors.zookeeper.session import NotConnectedError, ZooKeeperSession, describe_zookeeper_error

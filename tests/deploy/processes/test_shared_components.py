@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from connectors.component import Component
 from connectors.kafka.connection import KafkaConnection
-from connectors.partitions.membership import Group, PartitionLease, PartitionMetrics
-from connectors.partitions.settings import PartitionSettings
+from connectors.kafka.topics import PartitionSettings
+from connectors.membership import Group, PartitionLease, PartitionMetrics
 from deploy.processes import shared_components as shared_parts
 from deploy.processes.shared_components import Held, SharedComponents, Work, passing_registry
 from policies.units import UserError

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from connectors.component import Component
 from connectors.kafka.admin import TopicReport
 from connectors.kafka.topics import TIMESTAMPS, TopicDifference
-from connectors.partitions.membership import PartitionLease
+from connectors.membership import PartitionLease
 from deploy.processes import parts, stack
 from deploy.processes.parts import Process
 from deploy.processes.running import Renewal

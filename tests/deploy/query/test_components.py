@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from connectors.kafka.admin import TopicReport
 from connectors.kafka.tail import Record
 from connectors.kafka.topics import TopicSettings, differences, plan
-from connectors.partitions.membership import Decider
+from connectors.membership import Decider
 from deploy.query import components
 from deploy.query.components import LoopWatch, SparkSessions, find_open_alerts, find_pauses, submit_line
 from deploy.settings.application import Settings

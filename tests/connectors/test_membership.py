@@ -11,10 +11,10 @@ from confluent_kafka import KafkaError, TopicPartition
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from connectors import membership
 from connectors.kafka.connection import KafkaConnection
-from connectors.partitions import membership
-from connectors.partitions.membership import Group, Membership, PartitionLease
-from connectors.partitions.settings import PartitionSettings
+from connectors.kafka.topics import PartitionSettings
+from connectors.membership import Group, Membership, PartitionLease
 from policies.units import UserError
 from tests.examples import examples
 

@@ -1,4 +1,7 @@
-"""Membership in a consumer group: the partitions that Kafka assigns to this process, and their lease.
+"""Divides work among identical processes with Kafka's consumer groups, on topics without records.
+
+Each watched cluster always belongs to the same work partition (`policies.wire`), a partition of such a topic. Kafka
+assigns each to one member of the group. Settings, topics and metrics call a work partition a share.
 
 No records are written to the partitions or read from them. The process confirms its membership with an offset commit:
 Kafka accepts it only from a live member of the group's present generation, and it extends the member's session.
@@ -22,8 +25,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from connectors.kafka.clients import build_client
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.topics import TopicSettings
-from connectors.partitions.settings import PartitionSettings
+from connectors.kafka.topics import PartitionSettings, TopicSettings
 from policies.units import UserError
 from policies.wire import DECIDER_TOPIC, SHARE_COUNT
 
