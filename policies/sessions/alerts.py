@@ -153,7 +153,7 @@ class Alerts:
         is_exhausted = member.is_exhausted and member.certainty is Certainty.SURE
         is_exhausted = is_exhausted or (member.has_failed and self._has_held(kinds.EXHAUSTED, member.name))
         if track.is_lost and is_exhausted and not is_ordered and not member.role.is_lost_together:
-            begun = _describe_instant(member.begun_ms)
+            begun = _describe_instant(member.member.begun_ms)
             what = f"has not reconnected since {begun}{describe_attempts(member)}, and no shutdown was ordered"
             yield self._report_member(kinds.EXHAUSTED, "reconnect_exhausted", member, what)
         node, health = member.registration, member.member.health

@@ -77,11 +77,6 @@ class MemberFacts(Struct, frozen=True, gc=False):
         return self.member.track
 
     @property
-    def begun_ms(self) -> int:
-        """Since when its present process has been without a session; without meaning while it has one."""
-        return fleet.process_begun_ms(self.member)
-
-    @property
     def has_published(self) -> bool:
         """Whether it has published load data since its session was established again."""
         track, node = self.track, self.registration
@@ -243,7 +238,7 @@ def _join_member(
     grace_ms: int,
 ) -> MemberFacts:
     track, validity_ms = member.track, settings.validity_ms
-    deadline_ms = fleet.process_begun_ms(member) + millis_of(settings.reconnect_deadline)
+    deadline_ms = member.begun_ms + millis_of(settings.reconnect_deadline)
     has_failed = now_ms >= deadline_ms or member.attempts >= settings.reconnect_limit
     node_id = node.read_id if node is not None and now_ms - node.read_ms <= validity_ms else ""
     is_fresh = track is not None and track.is_fresh(now_ms, validity_ms)

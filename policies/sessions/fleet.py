@@ -31,12 +31,6 @@ FEWEST = 2
 """The loss of a single session is never fleet-wide."""
 
 
-def fewest_fleet_wide(members: int, ratio: float) -> int:
-    """Return how many members without a session or cut off make their loss fleet-wide."""
-    # The product of a decimal ratio may lie slightly above the intended whole number.
-    return max(FEWEST, math.ceil(ratio * members - 1e-9))
-
-
 @dataclass(frozen=True)
 class RoleFacts:
     """The members of one role: those with a valid reading, and those last read as without a session.
@@ -68,8 +62,9 @@ class RoleFacts:
 
     @property
     def fewest_fleet_wide(self) -> int:
-        """The number of losses that is fleet-wide."""
-        return fewest_fleet_wide(len(self.members), self.ratio)
+        """The number of members without a session or cut off that makes their loss fleet-wide."""
+        # The product of a decimal ratio may lie slightly above the intended whole number.
+        return max(FEWEST, math.ceil(self.ratio * len(self.members) - 1e-9))
 
     @property
     def is_lost_together(self) -> bool:
@@ -369,16 +364,10 @@ def _join_absence(gone_ms: int, readings: tuple[ReadingPair, ...], now_ms: int, 
     return Absence(gone_ms, due_ms, least, min(each.read_ms for each in readings))
 
 
-def process_begun_ms(member: Member) -> int:
-    """Since when the member's present process has been without a session: since the loss, or since its start."""
-    lost_ms = member.lost_ms or 0
-    return lost_ms if member.health is None else max(lost_ms, member.health.started_ms)
-
-
 def judge_loss(member: Member, now_ms: int) -> Certainty:
     """Return how certain it is that a member is without a session, by the readings of its session since then."""
     track = member.track
     if track is None:
         return Certainty.STALE
-    pair = ReadingPair(track.read_ms, track.before_ms, process_begun_ms(member), track.timeout_ms)
+    pair = ReadingPair(track.read_ms, track.before_ms, member.begun_ms, track.timeout_ms)
     return pair.judge_certainty(now_ms)

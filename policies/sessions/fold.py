@@ -321,11 +321,21 @@ class ClusterState:
 
     def _fold_attempt(self, name: str, seen: Observation, *, good: bool) -> bool:
         """Record an attempt to read a source. Returns False for a repeated or older one."""
-        before = self.sources.get(name, SourceRecord(name))
-        self.sources[name] = after = fold_source(before, seen, self._settings, good=good)
+        source, at_ms = self.sources.get(name, SourceRecord(name)), seen.at_ms
+        is_new = (at_ms, seen.id) > (source.tried_ms, source.tried_id)
+        if is_new and good:
+            since_ms = source.since_ms if at_ms - source.read_ms <= self._settings.validity_ms else at_ms
+            recovered_ms = at_ms if source.recovered_ms < source.failed_ms else source.recovered_ms
+            doubt = follow(source.doubt, _READ, _READ, at_ms, self._settings.settle_ms)
+            source = replace(
+                source, read_ms=at_ms, read_id=seen.id, since_ms=since_ms, recovered_ms=recovered_ms, doubt=doubt
+            )
+        if is_new:
+            outcome = seen.reading.outcome.value
+            self.sources[name] = replace(source, tried_ms=at_ms, tried_id=seen.id, outcome=outcome)
         if is_failure(name, seen.reading.outcome.value):
-            self._note_failure(name, seen.at_ms)
-        return after is not before
+            self._note_failure(name, at_ms)
+        return is_new
 
     def _note_failure(self, name: str, at_ms: int) -> None:
         """Record when a source, or a part of it, could not be read, even if it has been read since."""
@@ -408,17 +418,3 @@ def find_forgotten(
         return unseen_ms > (patience_ms if is_kept else validity_ms)
 
     return frozenset(m.member for m in members if is_forgotten(m))
-
-
-def fold_source(source: SourceRecord, seen: Observation, settings: SessionsSettings, *, good: bool) -> SourceRecord:
-    """Return the record of a source after an attempt to read it; the same record if the attempt is not newer."""
-    if (seen.at_ms, seen.id) <= (source.tried_ms, source.tried_id):
-        return source
-    at_ms = seen.at_ms
-    tried = replace(source, tried_ms=at_ms, tried_id=seen.id, outcome=seen.reading.outcome.value)
-    if not good:
-        return tried
-    since_ms = source.since_ms if at_ms - source.read_ms <= settings.validity_ms else at_ms
-    recovered_ms = at_ms if source.recovered_ms < source.failed_ms else source.recovered_ms
-    doubt = follow(source.doubt, _READ, _READ, at_ms, settings.settle_ms)
-    return replace(tried, read_ms=at_ms, read_id=seen.id, since_ms=since_ms, recovered_ms=recovered_ms, doubt=doubt)

@@ -212,7 +212,7 @@ def _goes_down(member: MemberFacts) -> bool:
         return not has_restarted(member.member, member.registration, last.published_ms)
     if last.verdict is not Verdict.SHUTDOWN or track is None or last.lost_ms != track.lost_ms:
         return False
-    if member.begun_ms > last.published_ms:
+    if member.member.begun_ms > last.published_ms:
         return False  # a new process has taken the place of the one that was ordered down
     if last.reason is Reason.NOT_READY:
         return not track.is_lost and not member.is_listed_since(last.published_ms)
@@ -334,7 +334,7 @@ def _shut_down(order: MemberOrder, what: str, member: MemberFacts, track: Sessio
     The message of `order` names the cause only; `what` is the cause while it waits for others.
     """
     evidence = (member.member.read_id,)
-    confirm_ms = member.begun_ms + shutdown_delay_ms(member, track, facts.settings) - facts.now_ms
+    confirm_ms = member.member.begun_ms + shutdown_delay_ms(member, track, facts.settings) - facts.now_ms
     if confirm_ms > 0:
         wait = human_seconds(confirm_ms / 1000)
         what = f"{what}: it shuts down in {wait} at the earliest, unless others lose theirs, too"
@@ -367,12 +367,12 @@ def _find_unseen(member: MemberFacts, track: SessionTrack, settings: SessionsSet
         other.member
         for other in member.role.members
         if other.track is not None and other.track.status is SessionStatus.ESTABLISHED
-        and other.track.read_ms < member.begun_ms + expiry_spread_ms(track.timeout_ms, other.timeout_ms)
+        and other.track.read_ms < member.member.begun_ms + expiry_spread_ms(track.timeout_ms, other.timeout_ms)
     ]  # fmt: skip
 
 
 def _judge_exhausted(member: MemberFacts, track: SessionTrack, facts: Facts) -> MemberOrder:
-    tried = human_seconds((facts.now_ms - member.begun_ms) / 1000)
+    tried = human_seconds((facts.now_ms - member.member.begun_ms) / 1000)
     what, evidence = f"has not reconnected in {tried}{describe_attempts(member)}", (member.member.read_id,)
     if facts.unread is not None:
         what = f"{what}: it is not shut down while ZooKeeper cannot be read ({facts.unread.reason})"

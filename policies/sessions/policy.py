@@ -273,7 +273,7 @@ def _list_session_timers(track: SessionTrack, member: MemberFacts, facts: Facts)
     if track.lost_ms is not None:
         yield track.lost_ms + millis_of(settings.fleet_window)
     if track.is_lost:
-        yield member.begun_ms + shutdown_delay_ms(member, track, settings)
+        yield member.member.begun_ms + shutdown_delay_ms(member, track, settings)
         yield member.deadline_ms
     for claim in member.claims:
         ruled = claim.claim.last_published

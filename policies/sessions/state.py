@@ -151,6 +151,11 @@ class Member(Struct, array_like=True, frozen=True, gc=False):
         return DEFAULT_TIMEOUT_MS if self.track is None else self.track.timeout_ms
 
     @property
+    def begun_ms(self) -> int:
+        """Since when its present process has been without a session: since the loss, or since its start."""
+        return max(self.lost_ms or 0, NEVER if self.health is None else self.health.started_ms)
+
+    @property
     def lost_ms(self) -> int | None:
         """When it last lost its session; None if it never did."""
         return None if self.track is None else self.track.lost_ms

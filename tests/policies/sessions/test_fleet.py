@@ -6,7 +6,7 @@ import pytest
 
 from policies.observations import Observation
 from policies.sessions import SessionsSettings
-from policies.sessions.fleet import Budget, Certainty, ReadingPair, RoleFacts, fewest_fleet_wide, find_unread
+from policies.sessions.fleet import Budget, Certainty, ReadingPair, RoleFacts, find_unread
 from policies.sessions.state import SESSIONS, Member, SourceRecord, SpentShutdown
 from policies.units import to_millis
 from tests.cases import for_each
@@ -21,7 +21,7 @@ VALIDITY_MS = 300_000
     ("members", "ratio", "needed"), [(1, 1.0, 2), (3, 0.3, 2), (10, 0.3, 3), (11, 0.3, 4), (100, 0.07, 7), (4, 1.0, 4)]
 )
 def test_how_many_make_it_a_loss_of_the_fleet(members: int, ratio: float, needed: int) -> None:
-    assert fewest_fleet_wide(members, ratio) == needed
+    assert RoleFacts((Member("b1"),) * members, ratio).fewest_fleet_wide == needed
 
 
 NAMES = tuple(f"b{n}" for n in range(10))
