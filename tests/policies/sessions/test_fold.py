@@ -16,6 +16,7 @@ from policies.sessions.state import SESSIONS, Claim, LastPublishedRuling, Sessio
 from policies.units import to_millis
 from tests.cases import for_each
 from tests.policies.sessions.course import BUNDLE, absent, at, health, node, owned, recovery, session, tree
+from tests.policies.sessions.joined import connected
 
 
 def folded(*readings: Observation, until: float = 60) -> ClusterState:
@@ -104,72 +105,60 @@ def test_the_order_of_ids_within_an_instant_makes_no_difference() -> None:
 # --- Who claims what: after a loss, after a member's own word, and where two believe they own a bundle
 
 
-CONNECTED = tuple(session(0, m, "connected", f"0x{m}") for m in ("b1", "b2"))
+CONNECTED = tuple(connected("b1", "b2"))
 OWNED = owned(1, "b1", "0xb1")
 LOST = session(10, "b1", "expired", "0xb1")
 TOLD_TO_UNLOAD = LastPublishedRuling(OwnershipVerdict.UNLOAD, OwnershipReason.OTHER_OWNER, 1)
 
 
-def claimants(*readings: Observation, claims: Iterable[Claim] = ()) -> list[str]:
-    """Who claims the bundle after these readings."""
-    cluster = ClusterState(SessionsState(claims=tuple(claims)), SessionsSettings())
-    cluster.fold((*CONNECTED, *readings), to_millis(at(60)))
-    return sorted(cluster.claims.by_path.get(BUNDLE, ()))
+OTHERS = owned(5, "b2", "0xb2")
+SAYS = recovery(12, "b1", "re-own", path=BUNDLE)
+UNLOADED = recovery(12, "b1", "unload", path=BUNDLE)
+
+
+def claim(seconds: float, last: LastPublishedRuling | None = None) -> tuple[Claim, ...]:
+    return (Claim(BUNDLE, "b1", to_millis(at(seconds)), last),)
 
 
 @for_each(
-    ("readings", "expected"),
+    ("readings", "before", "claimants"),
     [
-        ([OWNED], []),
-        ([OWNED, LOST], ["b1"]),
-        ([OWNED, absent(5), LOST], ["b1"]),
-        ([OWNED, owned(5, None, "0xb1"), LOST], ["b1"]),
-        ([OWNED, owned(5, "b2", "0xb2"), LOST], ["b1", "b2"]),
-        ([OWNED, owned(5, "b2", "0xb2"), session(7, "b1", "connected", "0xb1"), LOST], []),
-        ([OWNED, LOST, owned(12, "b2", "0xb2")], ["b1", "b2"]),
-        ([OWNED, LOST, tree(12, node("b2", "0xb2"))], ["b1", "b2"]),
-        ([OWNED, LOST, owned(12, "b9", "0xb9")], ["b1"]),
-        ([OWNED, LOST, session(12, "b1", "closed", "0xb1")], []),
-        ([OWNED, owned(5, "b1", "0xb2")], ["b1", "b2"]),
-    ],
-    ids=[
-        "nobody while nothing is lost", "who lost its session what it owned", "what was deleted since its connection",
-        "what was its own and cannot be read now", "what another took since its connection, both",
-        "not what another took before", "another that takes it later", "another that a tree names",
-        "nobody that is not known", "nobody after an orderly end", "whom a node names and whose session it is of",
+        pytest.param([OWNED], (), [], id="nobody while nothing is lost"),
+        pytest.param([OWNED, LOST], (), ["b1"], id="who lost its session what it owned"),
+        pytest.param([OWNED, absent(5), LOST], (), ["b1"], id="what was deleted since its connection"),
+        pytest.param([OWNED, owned(5, None, "0xb1"), LOST], (), ["b1"], id="what was its own and cannot be read now"),
+        pytest.param([OWNED, OTHERS, LOST], (), ["b1", "b2"], id="what another took since its connection, both"),
+        pytest.param([OWNED, OTHERS, *connected("b1", seconds=7), LOST], (), [], id="not what another took before"),
+        pytest.param([OWNED, LOST, owned(12, "b2", "0xb2")], (), ["b1", "b2"], id="another that takes it later"),
+        pytest.param([OWNED, LOST, tree(12, node("b2", "0xb2"))], (), ["b1", "b2"], id="another that a tree names"),
+        pytest.param([OWNED, LOST, owned(12, "b9", "0xb9")], (), ["b1"], id="nobody that is not known"),
+        pytest.param([OWNED, LOST, session(12, "b1", "closed", "0xb1")], (), [], id="nobody after an orderly end"),
+        pytest.param([OWNED, owned(5, "b1", "0xb2")], (), ["b1", "b2"], id="whom a node names and whose it is"),
+        pytest.param([OTHERS, SAYS], (), ["b1", "b2"], id="who says so where the node names another"),
+        pytest.param([OWNED, SAYS], (), [], id="not who says what the node shows"),
+        pytest.param([owned(20, "b2", "0xb2"), SAYS], (), [], id="not who said so before the node was read"),
+        pytest.param(
+            [OTHERS, recovery(12, "b1", "re-own", "failed", path=BUNDLE)], (), [], id="not who says that it failed"
+        ),
+        pytest.param([UNLOADED], claim(0, TOLD_TO_UNLOAD), [], id="not what it was told to unload, and has"),
+        pytest.param([UNLOADED], claim(0), [], id="nor what it has unloaded by itself, by the same rules"),
+        pytest.param([UNLOADED], claim(13), ["b1"], id="but not before it claimed it"),
     ],
 )  # fmt: skip
-def test_who_claims_a_bundle(readings: list[Observation], expected: list[str]) -> None:
-    assert claimants(*readings) == expected
+def test_who_claims_a_bundle(readings: list[Observation], before: tuple[Claim, ...], claimants: list[str]) -> None:
+    assert sorted(claims_after(readings, before)) == claimants
 
 
-def test_a_member_s_own_word_is_a_claim_where_the_node_names_another() -> None:
-    says = recovery(12, "b1", "re-own", path=BUNDLE)
-    assert claimants(owned(5, "b2", "0xb2"), says) == ["b1", "b2"]
-    assert claimants(OWNED, says) == []
-    assert claimants(owned(20, "b2", "0xb2"), says) == []
-    assert claimants(owned(5, "b2", "0xb2"), recovery(12, "b1", "re-own", "failed", path=BUNDLE)) == []
+def claims_after(readings: Iterable[Observation], before: tuple[Claim, ...]) -> dict[str, Claim]:
+    cluster = ClusterState(SessionsState(claims=before), SessionsSettings())
+    cluster.fold((*CONNECTED, *readings), to_millis(at(60)))
+    return cluster.claims.by_path.get(BUNDLE, {})
 
 
-def test_what_a_member_has_unloaded_since_the_loss_is_claimed_no_more() -> None:
-    """Also before the loop has told it to: an agent that waits in vain goes by the same rules, and reports once."""
-    done = recovery(12, "b1", "unload", path=BUNDLE)
-    assert claimants(done, claims=[Claim(BUNDLE, "b1", 0, TOLD_TO_UNLOAD)]) == []
-    assert claimants(done, claims=[Claim(BUNDLE, "b1", 0)]) == []
-    assert claimants(done, claims=[Claim(BUNDLE, "b1", to_millis(at(13)))]) == ["b1"]
-
-
-def test_a_member_s_own_word_begins_no_claim_again() -> None:
-    ruled = Claim(BUNDLE, "b1", 0, TOLD_TO_UNLOAD)
-    cluster = ClusterState(SessionsState(claims=(ruled,)), SessionsSettings())
-    cluster.fold((*CONNECTED, owned(5, "b2", "0xb2"), recovery(12, "b1", "re-own", path=BUNDLE)), to_millis(at(60)))
-    assert cluster.claims.by_path[BUNDLE]["b1"] == ruled
-
-
-def test_a_new_loss_begins_a_new_claim() -> None:
-    cluster = ClusterState(SessionsState(claims=(Claim(BUNDLE, "b1", 0, TOLD_TO_UNLOAD),)), SessionsSettings())
-    cluster.fold((*CONNECTED, OWNED, LOST), to_millis(at(60)))
-    assert cluster.claims.by_path[BUNDLE]["b1"] == Claim(BUNDLE, "b1", to_millis(at(10)))
+def test_a_new_loss_begins_a_new_claim_and_a_member_s_own_word_does_not() -> None:
+    ruled = claim(0, TOLD_TO_UNLOAD)
+    assert claims_after([OTHERS, SAYS], ruled)["b1"] == ruled[0]
+    assert claims_after([OWNED, LOST], ruled)["b1"] == claim(10)[0]
 
 
 def test_a_failure_that_two_collectors_saw_is_one() -> None:

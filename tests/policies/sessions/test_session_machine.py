@@ -14,7 +14,7 @@ from policies.sessions.decisions import SessionEvent, SessionStatus
 from policies.sessions.readings import MemberHealth, Recovery, SessionState, ZkSession
 from policies.sessions.session_machine import fold_health, fold_report, observe, pass_time
 from policies.sessions.settings import SessionsSettings
-from policies.sessions.state import NEVER, Health, Member, SessionTrack
+from policies.sessions.state import NEVER, Member, SessionTrack
 from policies.units import to_millis
 from tests.cases import for_each
 from tests.policies.sessions.course import at, health, recovery
@@ -196,76 +196,59 @@ def test_steps_in_between_make_no_difference(course: list[SeenSession], moments:
     assert plain == other
 
 
-def asked(*readings: Observation) -> Health:
-    member = Member("b1")
-    for seen in readings:
-        assert isinstance(seen.reading, MemberHealth)
-        member = fold_health(member, seen, seen.reading, SessionsSettings())
-    assert member.health is not None
-    return member.health
-
-
-def test_a_process_has_started_when_it_answers_after_it_refused() -> None:
-    refused = (health(1, "b1", "unreachable"), health(2, "b1", "unreachable"))
-    assert [asked(*refused).started_ms, asked(*refused, health(3, "b1")).started_ms] == [NEVER, to_millis(at(3))]
+REFUSED = (health(1, "b1", "unreachable"), health(2, "b1", "unreachable"))
+WELL = (health(2, "b1"), health(3, "b1"))
 
 
 @for_each(
-    ("before", "recovered_s"),
+    ("readings", "name", "seconds"),
     [
-        ((), None),
-        ((health(1, "b1"),), None),
-        ((health(1, "b1", healthy=False),), 2),
-        ((health(1, "b1", "timeout"),), 2),
+        pytest.param(REFUSED, "started_ms", None, id="a process that refuses connections has not started"),
+        pytest.param((*REFUSED, health(3, "b1")), "started_ms", 3, id="it has when it answers after that"),
+        pytest.param(WELL, "recovered_ms", None, id="a process that was healthy has not recovered"),
+        pytest.param((health(1, "b1"), *WELL), "recovered_ms", None, id="nor one that was before"),
+        pytest.param((health(1, "b1", healthy=False), *WELL), "recovered_ms", 2, id="one that was unwell has"),
+        pytest.param((health(1, "b1", "timeout"), *WELL), "recovered_ms", 2, id="and one that was silent"),
+        pytest.param((health(1, "b1", "timeout"), health(2, "b1", healthy=False)), "recovered_ms", None, id="unwell"),
+        pytest.param((health(5, "b1"), health(305, "b1")), "down_ms", None, id="it was healthy within its validity"),
+        pytest.param((health(5, "b1"), health(306, "b1")), "down_ms", 306, id="after a gap it was down until now"),
+        *(
+            pytest.param(tuple(health(s, "b1", listed=False) for s in (5, last)), "unlisted_ms", since, id=f"{last}")
+            for last, since in ((305, 5), (306, 306))
+        ),
     ],
-    ids=["never asked before", "healthy before", "unwell before", "silent before"],
-)  # fmt: skip
-def test_a_process_has_recovered_when_it_is_healthy_after_an_answer_in_which_it_was_not(
-    before: tuple[Observation, ...], recovered_s: float | None
-) -> None:
-    recovered_ms = NEVER if recovered_s is None else to_millis(at(recovered_s))
-    assert asked(*before, health(2, "b1"), health(3, "b1")).recovered_ms == recovered_ms
-
-
-def test_after_a_gap_it_counts_as_unlisted_from_now_on() -> None:
-    assert asked(health(5, "b1", listed=False), health(305, "b1", listed=False)).unlisted_ms == to_millis(at(5))
-    assert asked(health(5, "b1", listed=False), health(306, "b1", listed=False)).unlisted_ms == to_millis(at(306))
-
-
-def test_after_a_gap_it_counts_as_down_until_now() -> None:
-    assert asked(health(5, "b1"), health(305, "b1")).down_ms == NEVER
-    assert asked(health(5, "b1"), health(306, "b1")).down_ms == to_millis(at(306))
+)
+def test_what_the_answers_of_a_process_show(readings: tuple[Observation, ...], name: str, seconds: int | None) -> None:
+    member = Member("b1")
+    for seen in readings:
+        assert isinstance(seen.reading, MemberHealth)
+        member = fold_health(member, seen, seen.reading, SETTINGS)
+    assert getattr(member.health, name) == (NEVER if seconds is None else to_millis(at(seconds)))
 
 
 LOST_MS = to_millis(at(10))
 LOST = Member("b1", track=SessionTrack(SessionStatus.SESSION_LOST, LOST_MS, LOST_MS, EXPIRED, lost_ms=LOST_MS))
 
 
-def reported(*readings: Observation, member: Member = LOST) -> Member:
-    for seen in readings:
-        assert isinstance(seen.reading, Recovery)
-        member = fold_report(member, seen, seen.reading)
-    return member
-
-
 def failed(seconds: float, attempt: int = 0) -> Observation:
     return recovery(seconds, "b1", "reconnect", "failed", attempt=attempt)
 
 
-def test_failed_attempts_since_the_loss_are_counted_each_once() -> None:
-    assert reported(failed(11), failed(12), failed(12), failed(11.5)).attempts == 2
-
-
-def test_a_report_that_is_delivered_again_later_is_the_same_attempt() -> None:
-    again = dataclasses.replace(failed(12), at=at(15))
-    assert reported(failed(11), failed(12), again).attempts == 2
-
-
-def test_the_member_s_own_count_goes_before() -> None:
-    assert reported(failed(11, attempt=7)).attempts == 7
-    assert reported(failed(11, attempt=7), failed(12, attempt=3)).attempts == 8
-
-
-def test_what_failed_before_the_loss_counts_for_the_loss_before() -> None:
-    assert reported(failed(9)).attempts == 0
-    assert reported(failed(11), member=Member("b1")).attempts == 0
+@for_each(
+    ("member", "reports", "attempts"),
+    [
+        pytest.param(LOST, [failed(11), failed(12), failed(12), failed(11.5)], 2, id="each counts once"),
+        pytest.param(
+            LOST, [failed(11), failed(12), dataclasses.replace(failed(12), at=at(15))], 2, id="one comes again later"
+        ),
+        pytest.param(LOST, [failed(11, attempt=7)], 7, id="the member's own count goes before"),
+        pytest.param(LOST, [failed(11, attempt=7), failed(12, attempt=3)], 8, id="and they go on from there"),
+        pytest.param(LOST, [failed(9)], 0, id="of the loss before"),
+        pytest.param(Member("b1"), [failed(11)], 0, id="nothing is known of its session"),
+    ],
+)
+def test_failed_attempts_to_reconnect(member: Member, reports: list[Observation], attempts: int) -> None:
+    for seen in reports:
+        assert isinstance(seen.reading, Recovery)
+        member = fold_report(member, seen, seen.reading)
+    assert member.attempts == attempts
