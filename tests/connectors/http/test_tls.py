@@ -57,19 +57,14 @@ def test_what_does_not_belong_together_is_refused(folder: Path, fields: dict[str
     assert SECRET not in str(caught.value)
 
 
-def test_an_empty_block_trusts_the_systems_authorities_and_checks_the_host() -> None:
-    context = Tls().ssl_context()
-    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
-
-
-def test_only_the_authorities_that_are_given_are_trusted(folder: Path) -> None:
-    context = tls(folder, ca_file="own.pem").ssl_context()
-    assert [ca["subject"] for ca in context.get_ca_certs()] == [((("commonName", "own"),),)]
-
-
-def test_the_host_may_go_unchecked_but_the_certificate_does_not(folder: Path) -> None:
-    context = tls(folder, ca_file="own.pem", verify_hostname=False).ssl_context()
-    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, False)
+@pytest.mark.parametrize("fields", [{}, {"ca_file": "own.pem"}, {"ca_file": "own.pem", "verify_hostname": False}])
+def test_only_the_given_authorities_are_trusted_and_only_the_host_may_go_unchecked(
+    folder: Path, fields: dict[str, Any]
+) -> None:
+    context = tls(folder, **fields).ssl_context()
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, fields.get("verify_hostname", True))
+    if fields:
+        assert [ca["subject"] for ca in context.get_ca_certs()] == [((("commonName", "own"),),)]
 
 
 @pytest.mark.parametrize(
