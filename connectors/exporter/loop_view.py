@@ -97,9 +97,8 @@ class LoopView:
     ) -> None:
         self._clusters = clusters
         self._seen_clusters: set[str] = set()
-        self._settings = {name: settings.get(name) or kind.settings() for name, kind in POLICIES.items()}
         self._views = {
-            name: load_hook(view)(self._settings[name])
+            name: load_hook(view)(settings.get(name) or kind.settings())
             for name, kind in POLICIES.items()
             if (view := connectors_of(kind).view) is not None
         }

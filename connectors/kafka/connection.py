@@ -85,10 +85,6 @@ class Sasl(RedactedBlock):
             elif field not in used and is_given:
                 beside = "token_provider" if provider else f"mechanism {self.mechanism}"
                 yield field, f"has no meaning with {beside}: leave it out"
-        secret_text = self.password.get_secret_value() if self.password else ""
-        for field, text in (("username", self.username or ""), ("password", secret_text)):
-            if "\0" in text:
-                yield field, "must not contain a NUL character"
 
     def user_password(self) -> str:
         """Return the user's password."""

@@ -295,7 +295,6 @@ MISTAKES: dict[str, tuple[dict[str, Any], str, str]] = {
         {"properties": {"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}}, "properties",
         "recompile librdkafka with libsasl2",
     ),
-    "a NUL": ({"sasl": {**PLAIN, "username": "u\0"}}, "sasl.username", "NUL"),
 }  # fmt: skip
 
 
