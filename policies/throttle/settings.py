@@ -32,17 +32,15 @@ class Preset(StrEnum):
     STRIMZI = "strimzi"
 
 
-_PRESETS: Mapping[str, Mapping[str, Any]] = {
-    # The released plugin opens and closes at once, and uses its last complete reading only.
-    Preset.STRIMZI.value: {
-        "anticipate": False,
-        "recovery_margin": 0.0,
-        "min_hold": "0s",
-        "min_change": 0.0,
-        "departed_hold": "0s",
-        "expired_action": ExpiredAction.FALLBACK.value,
-    }
+_STRIMZI: Mapping[str, Any] = {
+    "anticipate": False,
+    "recovery_margin": 0.0,
+    "min_hold": "0s",
+    "min_change": 0.0,
+    "departed_hold": "0s",
+    "expired_action": ExpiredAction.FALLBACK.value,
 }
+"""The released plugin opens and closes at once, and uses its last complete reading only."""
 
 
 class ThrottleSettings(FreeSpaceSettings):
@@ -58,8 +56,7 @@ class ThrottleSettings(FreeSpaceSettings):
     @classmethod
     def expand(cls, block: Mapping[str, Any]) -> dict[str, Any]:
         """Replace a preset by its settings; settings of the block itself win over them."""
-        preset = block.get("preset")
-        return {**_PRESETS.get(preset, {}), **block} if isinstance(preset, str) else dict(block)
+        return {**(_STRIMZI if block.get("preset") == Preset.STRIMZI else {}), **block}
 
     @classmethod
     def overridden(cls, block: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:

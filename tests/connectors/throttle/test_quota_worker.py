@@ -148,9 +148,10 @@ OWNER = owner_number(CLUSTER)
 class Bench:
     """One cluster's worker, with its clock in hand; the cluster and the reports outlive it."""
 
-    def __init__(self, *entities: dict[str, Any], **settings: Any) -> None:
+    def __init__(self, *entities: dict[str, Any], brokers: int = 1, **settings: Any) -> None:
         self.clock = VirtualClock(still=True)
-        self.kafka = Kafka(now=self.clock.monotonic)
+        each = dict.fromkeys(range(1, brokers + 1), BrokerQuotaSettings())
+        self.kafka = Kafka(now=self.clock.monotonic, brokers=each)
         self.registry = CollectorRegistry()
         self.metrics = QuotaMetrics(self.registry)
         self.events: list[dict[str, Any]] = []
@@ -301,8 +302,7 @@ def test_an_operators_value_decides_too(bench: Bench) -> None:
 def test_a_change_by_hand_is_known_by_the_record_beside_it_however_late_a_broker_is(
     late_seconds: float, steps: str
 ) -> None:
-    bench = Bench(max_told_wait=steps)
-    bench.kafka.brokers = dict.fromkeys((1, 2, 3), BrokerQuotaSettings())
+    bench = Bench(brokers=3, max_told_wait=steps)
     bench.reconcile(order(0.5, valid_seconds=3600))
     bench.look(60)
     bench.kafka.late_seconds = {3: late_seconds}
@@ -318,8 +318,7 @@ def test_a_change_by_hand_is_known_by_the_record_beside_it_however_late_a_broker
 @pytest.mark.parametrize("late_seconds", [0.0, 2.5, 8.0, 30.0])
 @pytest.mark.parametrize("is_lost", [False, True], ids=["answered", "answer lost"])
 def test_a_quota_that_a_late_broker_has_never_seen_is_put_back(late_seconds: float, is_lost: bool) -> None:
-    bench = Bench()
-    bench.kafka.brokers = dict.fromkeys((1, 2, 3), BrokerQuotaSettings())
+    bench = Bench(brokers=3)
     bench.reconcile(order(0.5, valid_seconds=3600))
     bench.look(60)
     bench.kafka.late_seconds = {3: late_seconds}
@@ -333,8 +332,7 @@ def test_a_quota_that_a_late_broker_has_never_seen_is_put_back(late_seconds: flo
 
 
 def test_a_quota_that_is_removed_with_its_record_before_any_broker_showed_it_is_set_again() -> None:
-    bench = Bench()
-    bench.kafka.brokers = dict.fromkeys((1, 2, 3), BrokerQuotaSettings())
+    bench = Bench(brokers=3)
     bench.reconcile(order(0.5, valid_seconds=3600))
     bench.kafka.set_by_hand(ANY, None)
     bench.kafka.originals.clear()
@@ -388,8 +386,7 @@ def test_a_quota_that_an_operator_puts_back_is_open_for_five_seconds_at_most(
     again: tuple[float, float], steps: str, jitter: float
 ) -> None:
     period, late_seconds = again
-    bench = Bench({"client_id": "default", "base": 2_000_000}, max_told_wait=steps)
-    bench.kafka.brokers = dict.fromkeys((1, 2, 3), BrokerQuotaSettings())
+    bench = Bench({"client_id": "default", "base": 2_000_000}, brokers=3, max_told_wait=steps)
     bench.kafka.late_seconds = {3: late_seconds}
     bench.kafka.set_by_hand(ANY, 3_000_000)
     bench.clock.advance(30)
@@ -430,8 +427,7 @@ def test_below_one_the_quotas_are_read_twelve_times_a_minute_and_else_at_the_int
 
 
 def test_the_report_names_the_brokers_that_show_the_quota_and_another_one_when_all_do() -> None:
-    bench = Bench()
-    bench.kafka.brokers = dict.fromkeys((1, 2, 3), BrokerQuotaSettings())
+    bench = Bench(brokers=3)
     bench.reconcile(order(0.5, valid_seconds=3600))
     bench.look(30)
     reported = [(e["outcome"], e["confirmed_brokers"], e["broker_count"]) for e in bench.events]
