@@ -81,10 +81,8 @@ class EffectBook:
 
     def drop(self, report: Report) -> None:
         """Drop a report whose record was deleted; a newer one about the same target stays."""
-        known, key = (
-            self._reports.get((report.policy, report.cluster), {}),
-            (report.effect.target, report.effect.result),
-        )
+        known = self._reports.get((report.policy, report.cluster), {})
+        key = (report.effect.target, report.effect.result)
         if key in known and known[key].at <= report.at:
             del known[key]
         if not known:

@@ -399,11 +399,8 @@ def _judge_volume(
     has_failed: bool,
 ) -> VolumeVerdict:
     """Judge a volume by its free space. One that left while it was stale goes on counting as a stale one."""
-    validity_ms, key, read_id = (
-        millis_of(settings.validity),
-        (server.name, state.log_dir),
-        server.read_id or server.tried_id,
-    )
+    validity_ms, key = millis_of(settings.validity), (server.name, state.log_dir)
+    read_id = server.read_id or server.tried_id
     departed_ms = min((ms for ms in (left_ms, state.missing_ms) if ms is not None), default=None)
     freshness = _judge_freshness(state.read_ms, departed_ms, now_ms, validity_ms)
     if freshness is Freshness.NEVER_READ:

@@ -157,15 +157,14 @@ def write_name(name: EntityName) -> object:
 
 
 def _parse_json(text: str) -> Entity | None:
+    """Read an entity as an object of JSON; the text begins with a brace."""
     try:
         given = json.loads(text)
     except ValueError:
         return None
-    if not isinstance(given, dict) or not given:
-        return None
     names = {kind.replace("-", "_"): read_name(name) for kind, name in given.items()}
     is_valid = names.keys() <= {"user", "client_id"} and all(isinstance(n, EntityName) and n for n in names.values())
-    return Entity(**names) if is_valid else None
+    return Entity(**names) if names and is_valid else None
 
 
 # The settings.
