@@ -112,15 +112,8 @@ def _fold_target(target: str, reports: Mapping[ReportResult, Report], newest_don
     done = max((reports[kind] for kind in _DONE if kind in reports), key=attrgetter("at"), default=None)
     if done is not None:
         was_set = reports.get(ReportResult.APPLIED, done)
-        effect = replace(
-            effect,
-            value=done.effect.value,
-            number=done.effect.number,
-            is_held=done.effect.is_held,
-            since=was_set.at if was_set.effect.value == done.effect.value else done.at,
-            confirmed_brokers=done.effect.confirmed_brokers,
-            broker_count=done.effect.broker_count,
-        )
+        since = was_set.at if was_set.effect.value == done.effect.value else done.at
+        effect = _set_value(effect, done.effect, since)
     if last is done:
         return effect
     if not target and newest_done is not None and last.at < newest_done:
@@ -129,6 +122,18 @@ def _fold_target(target: str, reports: Mapping[ReportResult, Report], newest_don
     if last.effect.result is ReportResult.FAILED:
         return replace(effect, failing_since=last.at)
     return replace(effect, refused_since=last.at)
+
+
+def _set_value(effect: Effect, found: ReportedEffect, since: datetime | None) -> Effect:
+    return replace(
+        effect,
+        value=found.value,
+        number=found.number,
+        is_held=found.is_held,
+        since=since,
+        confirmed_brokers=found.confirmed_brokers,
+        broker_count=found.broker_count,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,17 +216,12 @@ def judge_in_force(
     """
     decisions = [each for each in decisions if each.is_kept_up or not has_expired(each, now)]
     wanted = {decision.subject: decision.wanted() for decision in decisions}
-    own = [(decision.subject, set_) for decision in decisions if (set_ := decision.carried_out()) is not None]
-    effects = (
-        *(effect for effect in effects if _counts(effect, wanted)),
-        *(
-            Effect(
-                each.target, each.by, subject, each.value, is_held=each.is_held, since=each.since,
-                confirmed_brokers=each.confirmed_brokers, broker_count=each.broker_count,
-            )
-            for subject, each in own
-        ),
-    )  # fmt: skip
+    own = (
+        _set_value(Effect(found.target, found.by, decision.subject), found, found.since)
+        for decision in decisions
+        if (found := decision.carried_out()) is not None
+    )
+    effects = (*(effect for effect in effects if _counts(effect, wanted)), *own)
     asked = [text for text in wanted.values() if text is not None]
     quiet_until = None if heartbeat is None else heartbeat.quiet_until
     pause = heartbeat if quiet_until is not None and quiet_until > now else None
