@@ -104,10 +104,6 @@ class ReportKind:
     event: type[ActuatorEvent]
     written_by: str
     """The writer in words, such as ``the quota actuator``, for the references."""
-    topic: str = "audit"
-    """The topic, without its prefix."""
-    key: str = "the cluster's name"
-    """The record's key in words, for the references."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from policies.throttle import NAME, KafkaCluster, LogDirs, ReplicaSizes, Throttl
 from policies.throttle import alerts as kinds
 from policies.throttle.fold import AdoptCommand, ForgetCommand
 from policies.throttle.quotas import QuotaState
-from policies.throttle.readings import AppliedQuota, QuotaApplication
+from policies.throttle.readings import QuotaApplication
 
 _ONE_VOLUME = ("cluster", "subject")
 _INHIBITIONS = (
@@ -28,9 +28,6 @@ KIND = PolicyKind(
     state=ThrottleState,
     state_version=1,
     build=BuiltLate("policies.throttle.policy:ThrottlePolicy"),
-    reports=(
-        ReportKind(QuotaApplication, "the quota actuator"),
-        ReportKind(AppliedQuota, "the quota actuator", topic="applied.quotas", key="`<cluster>/<entity>`"),
-    ),
+    reports=(ReportKind(QuotaApplication, "the quota actuator"),),
     connectors="connectors.throttle.registration:CONNECTORS",
 )
