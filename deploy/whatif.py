@@ -76,7 +76,6 @@ def _parse_record(line: bytes) -> Record | None:
 SETTINGS, AGAINST = "settings", "against"
 _INSTANT = timedelta(milliseconds=1)
 """The last decision is in force, too: this is its shown length."""
-_STYLES = ("green", "yellow", "dark_orange", "red")
 
 Subject = tuple[str, str, str]
 """Cluster, policy, and the kind of decision with its subject."""
@@ -91,8 +90,6 @@ class Span(NamedTuple):
     """The decision in a few words: ``0.75 · soft_limit``, ``critical``; of a difference, those of both sides."""
     sentence: str
     """The first decision's explanation."""
-    level: float
-    """From 0 (good) to 1: its severity, for colours."""
 
     @property
     def length(self) -> timedelta:
@@ -123,7 +120,7 @@ def courses(sides: Mapping[str, Sequence[Decision]], end: datetime | None = None
                 continue
             spans[-1] = spans[-1]._replace(end=at)
         if label is not None and until is not None:
-            spans.append(Span(at, until, label, ours.explanation if ours else "", _level(ours)))
+            spans.append(Span(at, until, label, ours.explanation if ours else ""))
     return {subject: found[subject] for subject in sorted(found) if found[subject]}
 
 
@@ -142,14 +139,6 @@ def _label(decision: Decision | None) -> str | None:
         return str(decision.severity.value)
     factor = getattr(decision, "factor", None)
     return f"{decision.verdict if factor is None else show_number(factor)} · {decision.reason}"
-
-
-def _level(decision: Decision | None) -> float:
-    if isinstance(decision, Alert):
-        severities = list(type(decision.severity))
-        return (severities.index(decision.severity) + 1) / len(severities)
-    factor = getattr(decision, "factor", None)
-    return 0.0 if factor is None else 1.0 - float(factor)
 
 
 def timeline_view(found: Mapping[Subject, Sequence[Span]], *, is_compared: bool) -> RenderableType:
@@ -171,7 +160,6 @@ def _course_rows(subject: Subject, spans: Sequence[Span], is_compared: bool) -> 
     for span in spans:
         what = Text(span.label)
         if not is_compared:
-            what.stylize(_STYLES[min(3, round(3 * span.level))])
             what.append(f"  {span.sentence}", "dim")
         table.add_row(f"  {span.start:%Y-%m-%d %H:%M:%S} UTC", human_seconds(span.length.total_seconds()), what)
     yield table
