@@ -247,8 +247,9 @@ class Registry:
         found, committed = content.entries.get(name), content.committed_epoch
         if found is None:
             raise ZnodeConflictError(f"{name} is not registered")
-        wanted = {name: ClusterStatus.ACTIVE} | ({left: ClusterStatus.DEPRECATED} if left in content.entries else {})
-        if committed >= epoch and all(content.entries[each].value.status is wanted[each] for each in wanted):
+        wanted = {name: ClusterStatus.ACTIVE, left: ClusterStatus.DEPRECATED}
+        statuses = {each: node.value.status for each, node in content.entries.items()}
+        if committed >= epoch and statuses == {each: wanted.get(each, status) for each, status in statuses.items()}:
             return []
         if expected_version not in (None, found.version) and found.value.status is not ClusterStatus.ACTIVE:
             text = f"the entry of {name} has version {found.version} ({found.value.status}), not {expected_version}"
@@ -257,15 +258,13 @@ class Registry:
             raise ZnodeConflictError(f"epoch {committed} is committed, which is later than {epoch}")
         if others := content.list_active(but=[name, left]):
             raise ZnodeConflictError(f"{others[0]} is active")
-        steps = list[Step]()
+        steps = [create_or_put(f"{REGISTRY_ROOT}/committed", {"epoch": epoch}, content.committed)]
         for each, node in content.entries.items():
             if each in wanted:
                 entry = msgspec.structs.replace(node.value, status=wanted[each])
                 steps.append(create_or_put(_entry_path(each), _content(entry), node))
             else:
                 steps.append(check(_entry_path(each), node.version))
-        if committed < epoch:
-            steps.append(create_or_put(f"{REGISTRY_ROOT}/committed", {"epoch": epoch}, content.committed))
         return steps
 
     @_committed

@@ -98,6 +98,7 @@ def test_a_directive_by_another_hand_is_read_as_it_is(data: dict[str, Any]) -> N
 
 def test_one_transaction_makes_the_target_active_and_the_source_deprecated() -> None:
     world = World()
+    world.register("third", "standby")
     active: list[list[str]] = []
 
     def look() -> None:
@@ -107,11 +108,13 @@ def test_one_transaction_makes_the_target_active_and_the_source_deprecated() -> 
     assert world.make_active("new") == DONE
     look()
     assert active == [["old"], ["new"]]
-    assert world.statuses() == {"new": "active", "old": "deprecated"}
+    assert world.statuses() == {"new": "active", "old": "deprecated", "third": "standby"}
     after = world.registry.read()
     assert after.committed_epoch == 2
     assert world.make_active("new") == DONE
     assert world.registry.read() == after, "an order that comes again writes nothing"
+    world.put("clusters/new", json.dumps({**ENTRY, "status": "standby"}).encode())
+    assert (world.make_active("new", version=2), world.statuses()["new"]) == (DONE, "active"), "unless a hand undid it"
 
 
 def test_what_somebody_else_made_active_is_read_and_none_of_ours_becomes_active_beside_it() -> None:
