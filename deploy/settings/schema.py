@@ -14,8 +14,6 @@ from policies.settings import PolicySettings
 
 Place = tuple[int | str, ...]
 
-_DEEPEST = 9
-
 
 def model_at(root: type[BaseModel], place: Place) -> type | None:
     """Return the model (or dataclass) of the block at a place; None if no block belongs there."""
@@ -29,24 +27,18 @@ def names_at(root: type[BaseModel], place: Place) -> tuple[str, ...]:
     return () if model is None else tuple(_fields(model))
 
 
-def places(root: type[BaseModel], clusters: Sequence[str]) -> Iterator[Place]:
-    """Yield the path of every setting; below maps of names, only `clusters` is expanded, with the watched ones."""
-    yield from _places_below(root, (), clusters)
-
-
-def _places_below(kind: Any, place: Place, clusters: Sequence[str]) -> Iterator[Place]:
-    if len(place) >= _DEEPEST:
-        return
-    for name, annotation in _fields(kind).items() if isinstance(kind, type) else ():
+def places(kind: Any, clusters: Sequence[str], place: Place = ()) -> Iterator[Place]:
+    """Yield the path of every setting of a model; below maps of names, only `clusters` is expanded, with these."""
+    for name, annotation in _fields(kind).items():
         here = (*place, name)
         yield here
         for each in _options(annotation):
-            if get_origin(each) is dict:
-                for cluster in clusters if here == ("clusters",) else ():
-                    for value in _options(get_args(each)[1]):
-                        yield from _places_below(value, (*here, cluster), clusters)
-            else:
-                yield from _places_below(each, here, clusters)
+            if get_origin(each) is not dict:
+                yield from places(each, clusters, here)
+            elif here == ("clusters",):
+                blocks = ((cluster, block) for cluster in clusters for block in _options(get_args(each)[1]))
+                for cluster, block in blocks:
+                    yield from places(block, clusters, (*here, cluster))
 
 
 def _types_at(root: Any, place: Place) -> list[Any]:
@@ -63,7 +55,7 @@ def _below(kind: Any, part: int | str) -> Iterator[Any]:
         yield get_args(kind)[1]
     elif get_origin(kind) in (list, tuple) and isinstance(part, int):
         yield get_args(kind)[0]
-    elif isinstance(kind, type) and part in _fields(kind):
+    elif part in _fields(kind):
         yield _fields(kind)[str(part)]
 
 
