@@ -14,16 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 from kazoo.client import KazooClient
-from kazoo.exceptions import (
-    BadVersionError,
-    ConnectionClosedError,
-    ConnectionLoss,
-    NoAuthError,
-    NoNodeError,
-    OperationTimeoutError,
-    SessionExpiredError,
-)
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.exceptions import BadVersionError, NoAuthError, NoNodeError
 from kazoo.protocol.states import ZnodeStat
 
 from connectors.actuation.order_worker import ActionError, UnknownOutcomeError
@@ -135,9 +126,6 @@ def _refuse_repeated_names(pairs: Sequence[tuple[str, object]]) -> None:
         raise ValueError("something is named twice")
 
 
-_NO_ANSWER = (ConnectionLoss, ConnectionClosedError, SessionExpiredError, OperationTimeoutError, KazooTimeoutError)
-
-
 class ZooKeeperRacks:
     """The znode `/bookies` of one cluster, over sessions of its own.
 
@@ -234,9 +222,6 @@ class ZooKeeperRacks:
             raise ConflictError(f"others changed {self._path} each time") from None
         except NoAuthError:
             raise ActionError(f"the ACL of {self._path} does not let us write it") from None
-        except _NO_ANSWER as error:
+        except ZOOKEEPER_FAILURES as error:  # most of them leave open whether it was written
             self.close()
             raise UnknownOutcomeError(describe_zookeeper_error(error)) from None
-        except ZOOKEEPER_FAILURES as error:
-            self.close()
-            raise ActionError(describe_zookeeper_error(error)) from None

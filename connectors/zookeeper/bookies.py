@@ -31,7 +31,6 @@ Hint = Callable[[Any], None]
 READ_ONLY = "readonly"
 """The child of `available` that is no bookie: the folder of the read-only ones."""
 LEDGERS_ELSEWHERE = "set bookies.ledgers, or ledgers_root, to the brokers' bookkeeperMetadataServiceUri"
-_MAX_ROUNDS = 5  # a bookie that goes during the reading causes another round
 
 
 def none_as_empty(value: object) -> object:
@@ -47,7 +46,7 @@ _GROUPS: TypeAdapter[dict[str, dict[str, RackInfo]]] = TypeAdapter(RackGroups)
 
 
 def read_bookies(reader: Reader, cluster: str, ledgers_root: str, hint: Hint) -> Bookies:
-    """Read the whole registration tree, and leave watches on it.
+    """Read the whole registration tree, and leave watches on it. A bookie that goes meanwhile is left out.
 
     Raises:
         UserError: the tree has no metadata of BookKeeper.
@@ -59,15 +58,12 @@ def read_bookies(reader: Reader, cluster: str, ledgers_root: str, hint: Hint) ->
     def children(path: str) -> Any:
         return reader.client.get_children_async(path, watch=hint)
 
-    for _ in range(_MAX_ROUNDS):
-        names = dict(reader.read_all(children, (available, read_only, cookies)))
-        if names[available] is None:
-            raise UserError(f"there is no node {reader.client.chroot}{available}: {LEDGERS_ELSEWHERE}")
-        writable = [f"{available}/{name}" for name in sorted(names[available]) if name != READ_ONLY]
-        others = [f"{read_only}/{name}" for name in sorted(names[read_only] or ())]
-        stats = dict(reader.read_all(reader.client.exists_async, [*writable, *others]))
-        if None not in stats.values():
-            break
+    names = dict(reader.read_all(children, (available, read_only, cookies)))
+    if names[available] is None:
+        raise UserError(f"there is no node {reader.client.chroot}{available}: {LEDGERS_ELSEWHERE}")
+    writable = [f"{available}/{name}" for name in sorted(names[available]) if name != READ_ONLY]
+    others = [f"{read_only}/{name}" for name in sorted(names[read_only] or ())]
+    stats = dict(reader.read_all(reader.client.exists_async, [*writable, *others]))
     return Bookies(
         cluster=cluster,
         outcome=Outcome.OK,

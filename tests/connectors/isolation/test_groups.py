@@ -212,12 +212,8 @@ def test_what_no_session_owns_is_no_registration(racks: ZooKeeperRacks, name: st
     [
         (exceptions.NoNodeError(), ConflictError, False),
         (exceptions.ConnectionLoss(), UnknownOutcomeError, True),
-        (exceptions.ConnectionClosedError(), UnknownOutcomeError, True),
-        (exceptions.SessionExpiredError(), UnknownOutcomeError, True),
-        (exceptions.OperationTimeoutError(), UnknownOutcomeError, True),
         (KazooTimeoutError(), UnknownOutcomeError, True),
         (exceptions.NoAuthError(), ActionError, False),
-        (exceptions.NotReadOnlyCallError(), ActionError, True),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
