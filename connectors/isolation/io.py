@@ -25,7 +25,7 @@ from connectors.registration import ClusterSources
 from connectors.zookeeper.session import acl_line, write_probes
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
 from policies.isolation.decisions import BookieQuarantine
-from policies.isolation.settings import IsolationSettings, Quarantine, RuleSet, Unaffine
+from policies.isolation.settings import IsolationSettings, RuleSet, Unaffine
 from policies.observations import Outcome, Reading
 
 _OVERLAPS_RIGHT_SINCE = {(3, 0): 12, (3, 3): 7, (4, 0): 5}
@@ -126,7 +126,7 @@ def list_probes(context: ProbeContext) -> Iterator[Probe]:
     if admin is not None and any(context.cluster.setting(kind) is not None for kind in WATCHED.values()):
         check = partial(check_rules, admin, context.settings, context.name, context.cluster)
         yield Probe(f"{context.name}: Pulsar", "the brokers' rules for bookies", check)
-    if context.settings.quarantine is not Quarantine.ON:
+    if not context.settings.acts:
         return
     if bookies is not None and zookeeper is not None:
         system, paths = f"{context.name}: ZooKeeper", (bookies.bookies_path,)

@@ -9,7 +9,7 @@ from connectors.http.client import url_problems
 from connectors.redaction import RedactedBlock
 from connectors.registration import ClusterSetting, ClusterSources, PolicyConnectors, SettingsWarning, warn_of_interval
 from connectors.zookeeper.settings import ZnodePath, ZooKeeperConnection
-from policies.isolation.settings import IsolationSettings, Quarantine
+from policies.isolation.settings import IsolationSettings
 from policies.units import PositiveDuration, parse_duration
 
 
@@ -64,7 +64,7 @@ WATCHED: Mapping[str, type[BaseModel]] = {"bookies": WatchedBookies, "pulsar_boo
 def _warnings(settings: IsolationSettings, clusters: Mapping[str, ClusterSources]) -> Iterator[SettingsWarning]:
     """Warn of quarantine without watched bookies, and of intervals that are too long."""
     without = [name for name, each in clusters.items() if all(each.setting(kind) is None for kind in WATCHED.values())]
-    asked = [name for name in clusters if settings.for_cluster(name).quarantine is Quarantine.ON]
+    asked = [name for name in clusters if settings.for_cluster(name).acts]
     if asked and set(asked) <= set(without):
         yield SettingsWarning(
             ("policies", "isolation", "quarantine"),
