@@ -2,7 +2,6 @@
 
 import json
 import re
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,7 +33,7 @@ from tests.system.pulsar_topics import (
     set_persistence,
 )
 from tests.system.test_quarantine_actuator import Acting, Meddled
-from tests.system.waiting import DEADLINE_SECONDS, eventually
+from tests.system.waiting import eventually
 
 WHOLE_RANGE = "0x00000000_0xffffffff"
 
@@ -220,22 +219,6 @@ def test_a_frozen_broker_is_a_timeout_and_a_stopped_one_unreachable(cluster: Sta
         assert "refused" in (racks.detail or "")
         broker.start()
         eventually("it answers once more", lambda: watch.outcomes() == [Outcome.OK] * 3)
-
-
-def test_the_collector_runs_until_it_is_stopped(admin: AdminApi) -> None:
-    watch = Watch(admin, bookie_url="http://127.0.0.1:9", poll_interval="100ms", affinity_interval="100ms")
-    stop = threading.Event()
-    thread = threading.Thread(target=watch.collector.run, args=(stop,))
-    thread.start()
-
-    def fewest() -> int:
-        kinds = [type(reading) for reading in list(watch.readings)]
-        return min(kinds.count(kind) for kind in (Bookies, BookieRacks, BookieAffinity))
-
-    eventually("three of each", lambda: fewest() >= 3)
-    stop.set()
-    thread.join(DEADLINE_SECONDS)
-    assert not thread.is_alive()
 
 
 def test_by_a_real_pulsars_rest_a_bookie_is_put_into_quarantine_too(cluster: Stack) -> None:

@@ -269,27 +269,6 @@ def test_a_bookie_that_a_namespace_needs_by_the_registrations_of_this_moment_is_
 # --- failures
 
 
-@pytest.mark.long  # varies `test_a_registered_bookie` and `test_an_operators_assignment`
-def test_our_session_expires_between_read_and_write(mortal: Bookies) -> None:
-    mortal.join("bk11:3181", "bk12:3181")
-    store = ZooKeeperRacks(CLUSTER, mortal.connection)
-
-    def expire() -> None:
-        [session] = store._sessions.values()
-        mortal.server.expire(session.client().client_id[0])
-
-    meddled = Meddled(store)
-    with Acting(meddled) as actor:
-        meddled.meddle = [expire]
-        actor.decide("bk11:3181")
-        actor.awaits("done", "bk11:3181")
-        expire()
-        actor.decide("bk12:3181")
-        actor.awaits("done", "bk12:3181")
-    assert list(mortal.racks()[QUARANTINE_GROUP]) == ["bk11:3181", "bk12:3181"]
-    assert mortal.client.exists("/bookies").version == 2
-
-
 def test_while_zookeeper_is_away_it_is_said_once_and_done_when_it_is_back(mortal: Bookies) -> None:
     mortal.join("bk11:3181")
     with acting(mortal) as actor:
