@@ -114,10 +114,8 @@ def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings:
 def _find_portless(notable: Sequence[BookieState]) -> Mapping[str, str]:
     """Return the rack entry without port by bookie: `bk0` for `bk0:3181`, if no bookie `bk0` ever registered."""
     entries = {b.bookie for b in notable if b.assigned and b.never_joined and ":" not in b.bookie}
-    if not entries:
-        return {}
-    split = ((b.bookie, *b.bookie.rpartition(":")) for b in notable if b.presence is not Presence.OFFLINE)
-    return {bookie: host for bookie, host, _, port in split if host in entries and port.isdecimal()}
+    hosts = {b.bookie: b.bookie.rpartition(":")[0] for b in notable if b.presence is not Presence.OFFLINE}
+    return {bookie: host for bookie, host in hosts.items() if host in entries}
 
 
 def explain_portless(bookie: str) -> str:

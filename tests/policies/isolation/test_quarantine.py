@@ -339,6 +339,13 @@ def test_a_bookie_whose_rack_entry_lacks_the_port_is_named_with_it_and_not_quara
     assert {subject for alert, subject in run.firing() if alert == "group-member-missing"} == set()
 
 
+def test_a_member_without_a_port_that_has_joined_before_is_no_mistake() -> None:
+    there = "bk0:3181 bk1:3181 bk2:3181"
+    run = Run(LONG, ON, grace="0s").see(bookies(0, there, known="bk0"), racks(0, {"g": "bk0 bk1:3181 bk2:3181"}))
+    run.see(affinity(0, {"t/ns": "g"})).until(200)
+    assert [verdict[1:] for verdict in run.verdicts()] == [("bk0:3181", "quarantine", "unassigned")]
+
+
 groups = st.sampled_from(["g", "h", "g/h", "h/g"])
 namespaces = st.dictionaries(st.sampled_from(["t/a", "t/b"]), groups, min_size=1)
 absences = st.lists(
