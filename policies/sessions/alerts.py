@@ -115,8 +115,9 @@ class Alerts:
         """One condition for each role that lost its sessions together, else one for each member."""
         facts = self.facts
         for role, each in sorted(facts.roles.items()):
-            if each.is_lost_together:
+            if each.may_be_lost_together:
                 self._keep((kinds.FLEET_WIDE,), role, is_gathered=False)
+            if each.is_known_lost_together:
                 affected, is_open = (*each.lost, *each.cut_off), self._has_held(kinds.FLEET_WIDE, role)
                 found = [facts.members[m.member] for m in affected]
                 # It begins on fresh readings only, and stays on valid ones.
@@ -128,16 +129,16 @@ class Alerts:
             # While a member flaps, one alert reports that; this one would come and go with each reading.
             if track is None or not track.is_lost or track.unsettled or not member.is_fresh or member.liveness.is_dead:
                 continue
-            if not member.role.is_lost_together:
+            if not facts.roles[member.member.role].is_known_lost_together:
                 what = f"has had no ZooKeeper session since {_describe_instant(track.lost_ms or 0)}"
                 yield self._report_member(kinds.LOST, "session_lost", member, what + _describe_order(member))
 
     def _report_fleet(self, role: str, members: RoleFacts) -> Condition:
         lost, cut = sorted(members.lost, key=lambda m: m.member), len(members.cut_off)
+        count = f"{len(lost)} of {len(members.members) + members.unread}"
         names = name_some([m.member for m in lost], 5)
-        summary = f"{len(lost)} of {len(members.members)} members of the role {role} of {self.cluster} "
-        summary += f"{agreeing(len(lost), 'is', 'are')} without a session: {names}"
-        summary += f", and {cut} {agreeing(cut, 'is', 'are')} cut off" if cut else ""
+        summary = f"{count} members of the role {role} of {self.cluster} {agreeing(len(lost), 'is', 'are')} without a "
+        summary += f"session: {names}" + (f", and {cut} {agreeing(cut, 'is', 'are')} cut off" if cut else "")
         return self._report(kinds.FLEET_WIDE, "fleet_wide", role, summary, [m.read_id for m in lost], role=role)
 
     def _check_session(self, member: MemberFacts) -> Iterator[Condition]:
@@ -150,9 +151,10 @@ class Alerts:
             self._keep(_ABOUT_SESSIONS, member.name, is_gathered=track.is_lost or track.unsettled)
             return
         is_ordered = last is not None and (last.verdict in _ENDS or last.reason is SessionReason.STALE_READING)
+        is_fleet_wide = facts.roles[member.member.role].is_known_lost_together
         is_exhausted = member.is_exhausted and member.certainty is Certainty.SURE
         is_exhausted = is_exhausted or (member.has_failed and self._has_held(kinds.EXHAUSTED, member.name))
-        if track.is_lost and is_exhausted and not is_ordered and not member.role.is_lost_together:
+        if track.is_lost and is_exhausted and not is_ordered and not is_fleet_wide:
             begun = _describe_instant(member.member.begun_ms)
             what = f"has not reconnected since {begun}{describe_attempts(member)}, and no shutdown was ordered"
             yield self._report_member(kinds.EXHAUSTED, "reconnect_exhausted", member, what)

@@ -101,9 +101,7 @@ class SessionDecision(Decision):
     bundle_count: int | None = Field(
         ge=0, description="The number of bundles it owned when it lost its session; null: not known."
     )
-    losses: int = Field(
-        ge=0, description="How often it lost its session or its connection, or ended its session, within `settle`."
-    )
+    losses: int = Field(ge=0, description="How often it lost its session within `settle`.")
     attempts: int = Field(ge=0, description="Its failed attempts to reconnect since the loss.")
     recovery_seconds: float | None = Field(
         description="For `resume` after a recovery: the time from the loss until every bundle was settled; else null."

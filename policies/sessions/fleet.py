@@ -43,6 +43,8 @@ class RoleFacts:
     ratio: float
     closed: int = 0
     """The number of members that closed their session in order and have not come back."""
+    unread: int = 0
+    """The number of further members that had a session by their last reading, which is stale."""
 
     @cached_property
     def lost(self) -> tuple[Member, ...]:
@@ -63,13 +65,30 @@ class RoleFacts:
     @property
     def fewest_fleet_wide(self) -> int:
         """The number of members without a session or cut off that makes their loss fleet-wide."""
+        return self._fewest_of(len(self.members))
+
+    @property
+    def _fewest_with_unread(self) -> int:
+        return self._fewest_of(len(self.members) + self.unread)
+
+    def _fewest_of(self, members: int) -> int:
         # The product of a decimal ratio may lie slightly above the intended whole number.
-        return max(FEWEST, math.ceil(self.ratio * len(self.members) - 1e-9))
+        return max(FEWEST, math.ceil(self.ratio * members - 1e-9))
 
     @property
     def is_lost_together(self) -> bool:
         """Whether some members are without a session, and that loss is fleet-wide."""
         return bool(self.lost) and self.losses >= self.fewest_fleet_wide
+
+    @property
+    def is_known_lost_together(self) -> bool:
+        """The same if unread members count as having a session, for alerts: a stale reading is no loss."""
+        return bool(self.lost) and self.losses >= self._fewest_with_unread
+
+    @property
+    def may_be_lost_together(self) -> bool:
+        """The same if unread members count as lost, which they may be."""
+        return self.losses + self.unread >= self._fewest_with_unread
 
     @cached_property
     def returned_ms(self) -> int:
@@ -95,7 +114,7 @@ class Unread:
 def join_roles(members: Iterable[Member], now_ms: int, settings: SessionsSettings) -> dict[str, RoleFacts]:
     """Join the members of each role as of now."""
     counting: dict[str, list[Member]] = {}
-    closed = Counter[str]()
+    closed, unread = Counter[str](), Counter[str]()
     for member in members:
         role, track = member.role, member.track
         known = counting.setdefault(role, [])
@@ -103,8 +122,10 @@ def join_roles(members: Iterable[Member], now_ms: int, settings: SessionsSetting
             closed[role] += 1
         elif track is not None and (track.is_lost or track.is_fresh(now_ms, settings.validity_ms)):
             known.append(member)
+        elif track is not None:
+            unread[role] += 1
     ratio = settings.fleet_ratio
-    return {role: RoleFacts(tuple(found), ratio, closed[role]) for role, found in counting.items()}
+    return {role: RoleFacts(tuple(found), ratio, closed[role], unread[role]) for role, found in counting.items()}
 
 
 def find_unread(

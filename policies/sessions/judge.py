@@ -21,7 +21,7 @@ from policies.sessions.facts import Facts, MemberFacts, has_restarted
 from policies.sessions.fleet import Budget, Certainty, has_no_protection
 from policies.sessions.readings import SessionState
 from policies.sessions.rulings import RuledClaim, rule_claims
-from policies.sessions.session_machine import MOST_LOSSES
+from policies.sessions.session_machine import FLAPPING_LOSSES, MOST_LOSSES
 from policies.sessions.settings import SHORTEST_DELAY_MS, OnSessionLost, SessionsSettings, expiry_spread_ms, monitor_ms
 from policies.sessions.state import SessionTrack
 from policies.units import agreeing, counted, from_millis, human_seconds, millis_of, name_some
@@ -390,9 +390,12 @@ def describe_attempts(member: MemberFacts) -> str:
 
 
 def describe_flapping(track: SessionTrack, settle: str) -> str:
-    """Word how often a member lost its session or its connection; `settle` is the time in words."""
-    least = "at least " if len(track.losses) == MOST_LOSSES else ""
-    return f"lost its session or connection {least}{counted(len(track.losses), 'time')} within {settle}"
+    """Word how often a member lost its session, or since when it comes and goes; `settle` is the time in words."""
+    if len(track.losses) > FLAPPING_LOSSES or track.doubt is None:
+        least = "at least " if len(track.losses) == MOST_LOSSES else ""
+        return f"lost its session {least}{counted(len(track.losses), 'time')} within {settle}"
+    since = from_millis(track.doubt.since_ms)
+    return f"is connected and not connected in turn since {since:%H:%M:%S} UTC, or collectors contradict each other"
 
 
 class MemberVerdict(Struct, frozen=True, gc=False):

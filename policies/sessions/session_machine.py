@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from policies.confirmation import follow
+from policies.confirmation import Doubt, follow
 from policies.observations import Observation, Outcome
 from policies.sessions.decisions import SessionEvent, SessionStatus
 from policies.sessions.readings import MemberHealth, Recovery, RecoveryAction, RecoveryResult, SessionState, ZkSession
@@ -18,7 +18,7 @@ from policies.sessions.state import NEVER, Health, Member, SessionTrack
 #     - The session a member has now is not among its past ones.
 
 FLAPPING_LOSSES = 3
-"""More losses of the session or connection than this within `settle` are flapping."""
+"""More losses of the session than this within `settle` are flapping."""
 _PAST_SESSIONS = 4
 MOST_LOSSES = 16
 
@@ -50,6 +50,7 @@ def observe(
         # The connection may have come back and gone again in the gap, so the disconnection counts from this reading.
         track = replace(track, since_ms=read_ms)
     track, before = pass_time(track, read_ms, settings)
+    doubt = _doubt(track, seen, read_ms, settings)
     read = replace(
         track,
         read_ms=read_ms,
@@ -59,6 +60,8 @@ def observe(
         timeout_ms=seen.timeout_ms or track.timeout_ms,
         connected_ms=read_ms if state is SessionState.CONNECTED else track.connected_ms,
         denied_ms=NEVER,
+        doubt=doubt,
+        unsettled=track.unsettled or (doubt is not None and doubt.is_in_turn),
     )
     # If time alone has already changed the status after this reading was taken, the reading applies from that change.
     at_ms = max(read_ms, track.since_ms)
@@ -69,6 +72,14 @@ def observe(
     # The reading may bring a shorter timeout, by which the session is lost already.
     after, late = pass_time(after, at_ms, settings)
     return after, (*before, *events, *late)
+
+
+def _doubt(track: SessionTrack, seen: ZkSession, read_ms: int, settings: SessionsSettings) -> Doubt | None:
+    """Return the doubt about whether it is connected; a new session ends it, since it contradicts no reading before."""
+    if seen.state is SessionState.CONNECTED and seen.session not in (None, track.session):
+        return None
+    before, now = (str(state is SessionState.CONNECTED) for state in (track.state, seen.state))
+    return follow(track.doubt, before, now, read_ms, settings.settle_ms)
 
 
 def pass_time(track: SessionTrack, now_ms: int, settings: SessionsSettings) -> tuple[SessionTrack, Events]:
@@ -115,38 +126,31 @@ def _end(
     """Apply a reading that shows no connection."""
     status = track.status
     if state is SessionState.CLOSED and status is not SessionStatus.CLOSED:
-        return _restart(_count_loss(track, at_ms, settings), SessionStatus.CLOSED, at_ms), (SessionEvent.CLOSED,)
+        return _restart(track, SessionStatus.CLOSED, at_ms), (SessionEvent.CLOSED,)
     if state is SessionState.EXPIRED and status not in (SessionStatus.SESSION_LOST, SessionStatus.CLOSED):
         return _lose(track, at_ms, settings)
     if state is SessionState.DISCONNECTED and status is SessionStatus.ESTABLISHED:
-        cut_off = replace(_count_loss(track, at_ms, settings), status=SessionStatus.CONNECTION_LOST, since_ms=at_ms)
-        return cut_off, (SessionEvent.CONNECTION_LOST,)
+        return replace(track, status=SessionStatus.CONNECTION_LOST, since_ms=at_ms), (SessionEvent.CONNECTION_LOST,)
     return track, ()
 
 
-def _count_loss(track: SessionTrack, at_ms: int, settings: SessionsSettings) -> SessionTrack:
-    """Count that an established session is not any more; one that is cut off and then lost counts once."""
-    if track.status is not SessionStatus.ESTABLISHED:
-        return track
-    recent = (*(ms for ms in track.losses if ms > at_ms - settings.settle_ms), at_ms)[-MOST_LOSSES:]
-    return replace(track, losses=recent, unsettled=track.unsettled or len(recent) > FLAPPING_LOSSES)
-
-
 def _lose(track: SessionTrack, at_ms: int, settings: SessionsSettings) -> tuple[SessionTrack, Events]:
+    recent = (*(ms for ms in track.losses if ms > at_ms - settings.settle_ms), at_ms)[-MOST_LOSSES:]
     gap_ms = track.timeout_ms if track.before_ms == NEVER else track.read_ms - track.before_ms
     interval_ms = min(max(gap_ms, SHORTEST_INTERVAL_MS), track.timeout_ms)
     lost = replace(
-        _count_loss(track, at_ms, settings), status=SessionStatus.SESSION_LOST, since_ms=at_ms, lost_ms=at_ms,
-        reestablished_ms=None, interval_ms=interval_ms,
+        track, status=SessionStatus.SESSION_LOST, since_ms=at_ms, lost_ms=at_ms, reestablished_ms=None,
+        losses=recent, unsettled=track.unsettled or len(recent) > FLAPPING_LOSSES, interval_ms=interval_ms,
     )  # fmt: skip
     return lost, (SessionEvent.SESSION_LOST,)
 
 
 def _restart(track: SessionTrack, status: SessionStatus, at_ms: int) -> SessionTrack:
-    """Return a track that was never lost: the member has ended its session in order, or has joined again after that."""
+    """Return a track without losses: the member has ended its session in order, or has joined again after that."""
     return SessionTrack(
-        status, at_ms, track.read_ms, track.state, track.session, track.past, track.timeout_ms, track.connected_ms,
-        losses=track.losses, unsettled=track.unsettled, before_ms=track.before_ms,
+        status, at_ms, track.read_ms, track.state, track.session, track.past, track.timeout_ms,
+        track.connected_ms, before_ms=track.before_ms, doubt=track.doubt,
+        unsettled=track.doubt is not None and track.doubt.is_in_turn,
     )  # fmt: skip
 
 

@@ -46,12 +46,14 @@ class SessionTrack(Struct, array_like=True, frozen=True, gc=False):
     reestablished_ms: InstantMs | None = None
     """When it was established again after that; None until then."""
     losses: tuple[InstantMs, ...] = ()
-    """When it lost its session or connection, or ended its session, within `settle` before the last time."""
+    """The times of its losses within `settle` before the last one."""
     unsettled: bool = False
     """Whether it flaps: until its status has stayed the same for `settle`."""
     before_ms: InstantMs = NEVER
     interval_ms: int = 0
     """The time between its last two readings when it lost its session, at most T."""
+    doubt: Doubt | None = None
+    """About whether it is connected by its session, until readings have agreed for `settle`."""
     denied_ms: InstantMs = NEVER
     """When a past session was read as connected, since the last reading of the present one."""
 

@@ -554,6 +554,13 @@ def failed_often() -> Run:
     return run
 
 
+def in_turn() -> Run:
+    run = Run().together(*connected("b1", "b2", "b3", "b4"))
+    for second in range(10, 90, 10):
+        run.see(session(second, "b1", "connected" if second % 20 else "disconnected", "0xb1"))
+    return run
+
+
 def took_another() -> Run:
     """It had owned one bundle; the other it took from another member, which claims it, too."""
     run = Run().together(*connected("b1", "b2", "b3")).see(owned(1, "b1", "0xb1"), owned(1, "b2", "0xb2", SECOND))
@@ -597,13 +604,13 @@ WAS_OUTAGE = "while others lost theirs or ZooKeeper was not read; 1 of 6 is with
             "reading confirms it (the last one is 55 s old).",
         ),
         (
-            lambda: flapping().until(85), "unsettled",
-            "Broker b1 lost its session or connection 4 times within 3 min: no bundle of it is cleaned up until its "
-            "session has been stable for 3 min, in 3 min at the earliest.",
-        ),
-        (
             lambda: flapping().until(85).silence("session").until(1300), "unsettled",
             "until a reading shows that its session has been stable for 3 min.",
+        ),
+        (
+            in_turn, "unsettled",
+            "Broker b1 is connected and not connected in turn since 08:00:20 UTC, or collectors contradict each other: "
+            "no bundle of it is cleaned up until its session has been stable for 3 min, in 3 min at the earliest.",
         ),
         (failed_often, "reconnect_exhausted", "Broker b1 has not reconnected in 43 s and 3 failed attempts"),
         (took_another, "recovered", "it owns 1 of 1 bundle again, and gives up 0."),
