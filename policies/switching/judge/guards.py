@@ -327,10 +327,8 @@ def refuse_referenced_ledger(facts: SwitchFacts, task: LedgerTask) -> Refusal:
 
 def refuse_shared_copy(facts: SwitchFacts, task: LedgerTask) -> Refusal:
     """No other kind of reference needs the copy that is to be deleted."""
-    others = (t for t in facts.plan.tasks_of(task.ledger_id) if t.kind is not task.kind and t.remap == task.remap)
-    return next(
-        (f"{t.paths[0]} needs the copy of ledger {task.ledger_id}" for t in others if t.stage in IN_TARGET), None
-    )
+    needing = (t for t in facts.plan.tasks_of(task.ledger_id) if t.remap == task.remap and t.stage in IN_TARGET)
+    return next((f"{t.paths[0]} needs the copy of ledger {task.ledger_id}" for t in needing), None)
 
 
 def refuse_unpromoted(task: LedgerTask) -> Refusal:

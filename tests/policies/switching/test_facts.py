@@ -75,6 +75,16 @@ def test_a_cluster_gave_this_fleet_the_ids_from_its_floor_on(given: int, to_us: 
     assert IdMark("id-of-new", "new", given=given, floor=7).given_to_us == to_us
 
 
+def test_a_cluster_that_no_broker_is_known_to_have_left_may_give_all_of_its_hob() -> None:
+    world = World().to(S.HOLD)
+    world.tell(world.later().cluster_event("old"))
+    mark, members = world.state.marks["id-of-old"], world.state.members
+    assert members is not None
+    assert facts(world.state, world.now_ms).may_have_given(mark) == mark.given
+    unread = replace(world.state, members=replace(members, is_unread=True))
+    assert facts(unread, world.now_ms).may_have_given(mark) == mark.ceiling > mark.given
+
+
 @pytest.mark.parametrize(("after_ms", "is_refused"), [(-1, True), (0, False), (1, False)])
 def test_a_cluster_is_unread_by_an_inventory_that_is_no_older_than_the_end_of_the_switch(
     after_ms: int, is_refused: bool

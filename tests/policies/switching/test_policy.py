@@ -377,6 +377,22 @@ def test_a_lease_that_is_renewed_at_the_instant_of_its_end_repeats_open_orders()
     assert {order.op for order in world.orders} == ordered
 
 
+def test_a_new_orchestrator_repeats_copies_although_a_broker_does_not_follow() -> None:
+    world = World().to(SwitchStage.BUILD)
+    world.tell(world.broker_event("b1", epoch=0, writes=("old",)))
+    world.orders.clear()
+    world.tell(world.lease_event(2))
+    world.work()
+    assert world.is_at(SwitchStage.HOLD)
+
+
+def test_an_answer_to_an_order_before_the_present_one_changes_nothing() -> None:
+    world = World().to(SwitchStage.PROMOTE)
+    before, task = bare(world.state), world.task("/c1")
+    assert world.tell(answer(LedgerOutcome.PROMOTED, task.ledger_id, task.op - 1)) == []
+    assert bare(world.state) == before
+
+
 def test_a_late_answer_to_an_earlier_order_is_not_taken_for_the_present_one() -> None:
     world = World().to(SwitchStage.BUILD)
     task = world.task("/c1")

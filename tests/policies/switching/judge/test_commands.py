@@ -35,7 +35,7 @@ def test_a_cluster_in_use_is_not_forgotten() -> None:
     world.refs["/c1"].attribution = None
     world.later().tell(world.inventory_event())
     assert verdicts(world.tell(replace_key(world, forget))) == [SwitchVerdict.REMOVE_REGISTRY]
-    assert world.state.entry("new") is None
+    assert (world.state.entry("new"), [each.name for each in world.state.clusters]) == (None, ["old"])
 
 
 def replace_key(world: World, asked: SwitchCommand) -> SwitchCommand:
@@ -99,7 +99,8 @@ def test_a_client_is_closed_when_all_say_that_nobody_reads() -> None:
     world.later().tell(world.members_event(), world.inventory_event(), world.follow("b1"))
     assert codes(world.tell(world.close_event())) == [RejectCode.CLIENT_IN_USE], "b2 has not said so"
     world.tell(world.broker_event("b2", reads=("old",)))
-    assert codes(world.tell(world.close_event())) == [RejectCode.CLIENT_IN_USE], "b2 reads"
+    [refused] = world.tell(world.close_event())
+    assert (refused.code, refused.sentence) == (RejectCode.CLIENT_IN_USE, "b2 reads it")
     world.tell(world.follow("b2"))
     assert verdicts(world.tell(world.close_event())) == [SwitchVerdict.CLOSE_CLIENT]
     assert codes(world.tell(world.close_event("new"))) == [RejectCode.CLIENT_IN_USE], "the active one"

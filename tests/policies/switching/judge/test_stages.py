@@ -74,6 +74,7 @@ def test_a_switch_without_references_passes_through() -> None:
 
 def test_a_rollback_puts_every_attribution_back_and_deletes_our_copies_later() -> None:
     world = World().to(S.ROLLED_BACK)
+    assert world.said[-1].sentence == "3 ledgers are attributed to old; our copies are deleted later"
     assert {r.attribution for r in world.refs.values()} == {"old", None}
     assert set(world.stages().values()) == {L.REVERTED}
     copies = {p: world.refs[p].ledger_id for p in ("/c1", "/c2", "/s1")}

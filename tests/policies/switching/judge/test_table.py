@@ -106,8 +106,9 @@ def test_every_command_that_a_hold_or_a_refusal_names_is_accepted(
     ("stage", "days", "before", "commands"),
     [
         (S.REGISTERED, 0, (), set()), (S.TRIGGERED, 0, (), {"abort"}), (S.LIVE_DUAL_READ, 0, (), {"rollback"}),
-        (S.BUILD, 0, (command("pause", "p"),), {"resume", "rollback"}), (S.HOLD, 0, (), {"rollback", "end"}),
-        (S.HOLD, 2, (), {"end"}), (S.HOLD, 16, (), {"cleanup --execute", "end"}), (S.CLEANUP, 0, (), {"end"}),
+        (S.BUILD, 0, (), set()), (S.BUILD, 0, (command("pause", "p"),), {"resume", "rollback"}),
+        (S.HOLD, 0, (), {"rollback", "end"}), (S.HOLD, 2, (), {"end"}),
+        (S.HOLD, 16, (), {"cleanup --execute", "end"}), (S.CLEANUP, 0, (), {"end"}),
         (S.DONE_WITH_FAILURES, 0, (), {"start --target new"}), (S.DONE, 0, (), set()),
     ],
 )  # fmt: skip

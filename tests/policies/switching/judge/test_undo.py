@@ -131,11 +131,28 @@ def test_paused_nothing_is_ordered_and_resumed_everything_goes_on(stage: SwitchS
     world.tell(world.inventory_event(), world.lease_event(2))
     assert not world.orders
     assert not [s for s in world.tell(world.members_event()) if s.verdict in ORDERS]
-    assert codes(world.tell(command("pause", "p2"))) == [RejectCode.INVALID_TRANSITION]
+    assert world.is_at(stage)
+    [refused] = world.tell(command("pause", "p2"))
+    assert refused.sentence.startswith("it is paused already")
     world.tell(command("resume", "r"))
     world.work()
     assert world.stage not in (S.TRIGGERED, S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.CLEANUP, S.ROLLBACK)
     assert codes(world.tell(command("resume", "r2"))) == [RejectCode.INVALID_TRANSITION]
+
+
+def test_resume_does_not_count_ids_anew_while_a_broker_may_get_greater_ones_elsewhere() -> None:
+    world = World().to(S.HOLD)
+    world.clusters["new"].created = 9
+    world.clusters["old"].hob, world.clusters["old"].created = 1, 2
+    world.later().tell(
+        world.cluster_event("new"), world.cluster_event("old"), world.broker_event("b1", writes=("old",))
+    )
+    assert "INV-3: old gave 4294967297, new began at 4294967296" in world.switch.halted
+    world.tell(command("resume", "r"))
+    assert "INV-3" in world.switch.halted, "b1 may get the next ids of old"
+    world.later().tell(world.broker_event("b1"))
+    world.later().tell(world.cluster_event("old"), command("resume", "s"))
+    assert world.switch.halted == ""
 
 
 def test_a_paused_switch_is_not_cleaned_up() -> None:
