@@ -244,9 +244,8 @@ def refuse_broken_order(facts: SwitchFacts) -> Refusal:
     if not behind:
         return None
     most = max(behind, key=lambda m: m.given)
-    owner = "the source" if most.name == facts.switch.source else most.name
     remedy = remedy_beyond(most.given, facts.switch.target)
-    return f"{owner} gave {most.given}, the target began at {floor}: {remedy}"
+    return f"{most.name} gave {most.given}, {facts.switch.target} began at {floor}: {remedy}"
 
 
 # --- ledgers (rows 8 to 16)

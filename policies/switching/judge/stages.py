@@ -199,7 +199,7 @@ def _cleanup(facts: SwitchFacts, step: Transition) -> None:
     if facts.switch.kept:
         is_idle = facts.switch.awaiting is SwitchAction.NONE and not facts.plan.count_ordered(SwitchAction.DELETE_OLD)
         if is_idle and not facts.inventory_is_old:
-            step.write_status()
+            _complete(facts, step)
         return
     behind = guards.refuse_straying_brokers(facts)
     _block(facts, step, behind or "", "the clean-up waits")
@@ -218,10 +218,14 @@ def _cleanup(facts: SwitchFacts, step: Transition) -> None:
         else:
             step.order_ledger(task, SwitchReason.COMMANDED, SwitchAction.DELETE_OLD)
     busy = busy or bool(facts.plan.count_unfinished(LedgerStage.PROMOTED, LedgerStage.DELETE_INTENT))
-    if busy or facts.switch.awaiting is not SwitchAction.NONE or facts.inventory_is_old:
-        return
-    if facts.state.committed_epoch == facts.switch.epoch:  # both statuses are written
-        _finish(facts, step, status_failed=facts.switch.status_failed)
+    if not busy and facts.switch.awaiting is SwitchAction.NONE and not facts.inventory_is_old:
+        _complete(facts, step)
+
+
+def _complete(facts: SwitchFacts, step: Transition) -> None:
+    """Write both statuses; once they are written, the switch is done."""
+    if facts.state.committed_epoch == facts.switch.epoch:
+        _finish(facts, step)
     else:
         step.write_status()
 
@@ -236,24 +240,21 @@ def judge_status(facts: SwitchFacts, result: SwitchStatus, step: Transition) -> 
         return  # it was answered before
     elif not result.written:
         step.update_switch(status_failed=True)
-        _finish(facts, step, status_failed=True)
+        _finish(step.facts(), step)
     else:
         statuses = {switch.source: ClusterStatus.DEPRECATED, switch.target: ClusterStatus.ACTIVE}
         entries = tuple(replace(e, status=statuses.get(e.name, e.status)) for e in facts.state.entries)
         step.update(entries=entries, committed_epoch=switch.epoch)
-        if guards.refuse_straying_brokers(facts) and not switch.kept:
-            step.update_switch(awaiting=SwitchAction.NONE)  # it is done once every broker follows as well
-        else:
-            _finish(facts, step, status_failed=switch.status_failed)
+        step.update_switch(awaiting=SwitchAction.NONE)
 
 
-def _finish(facts: SwitchFacts, step: Transition, *, status_failed: bool) -> None:
+def _finish(facts: SwitchFacts, step: Transition) -> None:
     switch, left = facts.switch, facts.left_behind
-    reason = SwitchReason.STATUS_FAILED if status_failed else SwitchReason.ALL_TERMINAL
+    reason = SwitchReason.STATUS_FAILED if switch.status_failed else SwitchReason.ALL_TERMINAL
     named = counted_with(switch.unplanned_count, "reference", "names", "name")
     found = (
         left and f"{counted_with(left, 'ledger', 'stays', 'stay')} behind",
-        status_failed and "a status could not be written",
+        switch.status_failed and "a status could not be written",
         switch.kept and guards.refuse_straying_brokers(facts),
         switch.unplanned_count and f"{named} {switch.source} that nobody planned for: {name_some(switch.unplanned)}",
     )

@@ -113,6 +113,7 @@ def test_paused_only_brokers_whose_cluster_was_advanced_are_directed_again(stage
     advance(world, "new", 3)
     assert [(o.verdict, o.details["target"]) for o in world.orders] == [(SwitchVerdict.WRITE_DIRECTIVE, "new")]
     assert (world.state.directive, world.switch.epoch, world.switch.paused) == (Directive(2, "new"), 2, True)
+    assert world.switch.target_floor == (3 if stage is S.TRIGGERED else 1) << 32
     world.tell(*(world.follow(broker) for broker in world.brokers))
     world.orders.clear()
     world.tell(world.lease_event(2))  # its executor has not heard of the order to the first one
@@ -372,6 +373,8 @@ def test_rolled_back_is_said_when_every_broker_is_back_and_an_inventory_shows_it
     assert world.is_at(S.ROLLBACK), "the last inventory is still to come"
     world.work()
     assert world.is_at(S.ROLLED_BACK)
+    [refused] = world.tell(command("rollback", "y", **BACK))
+    assert refused.sentence == "the switch to new is rolled_back already"
 
 
 def test_what_could_not_be_taken_back_is_named() -> None:
