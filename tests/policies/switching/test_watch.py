@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from policies.decisions import Alert, AlertStatus
 from policies.observations import Outcome
-from policies.switching.alert_kinds import ASTRAY, AWAITED, CONTESTED, IMPOSTOR, LEFT_BEHIND, UNPLANNED
+from policies.switching.alert_kinds import ASTRAY, AWAITED, CONTESTED, IMPOSTOR, LEFT_BEHIND, UNPLANNED, WAITING
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
 from policies.switching.ledgers import ANY_CLUSTER, LedgerKind, StayingKind, StayingLedgers
 from policies.switching.settings import DAY_MS
@@ -123,6 +123,16 @@ def test_a_switch_that_no_live_broker_is_known_of_is_an_alert_past_ack_timeout()
     assert "waits for brokers: none is known to be alive, since" in alert.summary
     world.later().tell(world.members_event())
     assert firing(world, AWAITED) == []
+
+
+def test_a_pause_while_brokers_are_between_two_clusters_is_an_alert_past_ack_timeout() -> None:
+    world = WireWorld().to(S.TRIGGERED)
+    world.tell(command("pause", "p"), world.members_event(), world.follow("b1"))
+    world.later(60_000).tell(world.members_event(), world.broker_event("b1"))
+    [alert] = firing(world, WAITING)
+    assert "is paused while brokers are between two clusters" in alert.summary
+    world.tell(world.follow("b2"))
+    assert firing(world, WAITING) == []
 
 
 def test_brokers_that_report_all_the_time_do_not_keep_a_switch_from_going_live() -> None:

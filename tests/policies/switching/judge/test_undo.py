@@ -237,6 +237,8 @@ def test_end_lets_go_of_what_stays_behind() -> None:
 REFUSALS = {
     "rollback, before it is live": (S.TRIGGERED, command("rollback", "x"), "; to go on: `abort`"),
     "rollback, in the clean-up": (S.CLEANUP, command("rollback", "x"), "; to go on: `end`"),
+    "abort, of nothing": (S.PRECHECKED, command("abort", "x"), "no switch is under way"),
+    "end, of nothing": (S.PRECHECKED, command("end", "x"), "no switch is under way"),
     "rollback, twice": (S.ROLLBACK, command("rollback", "x"), "; to go on: `end`"),
     "abort, in the clean-up": (S.CLEANUP, command("abort", "x"), "; to go on: `end`"),
     "rollback, done": (S.DONE, command("rollback", "x"), "`start --target old` leads back"),
@@ -386,6 +388,8 @@ def test_what_could_not_be_taken_back_is_named() -> None:
     said = next(s.sentence for s in reversed(world.said) if s.verdict is SwitchVerdict.ADVANCE)
     assert "given up: /s1" in said
     assert "1 reference names new: /s1" in said
+    facts = Transition(world.state, world.limits, world.now_ms).facts()
+    assert next((h.key, h.ends_with) for h in find_holds(facts)) == ("not_taken_back", "`rollback`")
     world.later(16 * DAY_MS).tell(world.members_event())
     world.work()
     assert (world.switch.ledgers, world.task("/s1").stage) == ({}, LedgerStage.PROMOTED), "it stays in the plan"
