@@ -177,8 +177,7 @@ class Transition:
             return
         if self._is_withheld(renews=self.state.renewed):
             return
-        why = ", through new clients: its HOB was advanced" if self.state.renewed else ""
-        sentence = f"from epoch {directive.epoch} on brokers write to {directive.target}{why}"
+        sentence = f"from epoch {directive.epoch} on brokers write to {directive.target}"
         details = {"target": directive.target, "directive_epoch": directive.epoch}
         self.publish(SwitchVerdict.WRITE_DIRECTIVE, reason, sentence, subject="directive", details=details)
 

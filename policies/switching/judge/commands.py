@@ -205,8 +205,8 @@ def start(facts: SwitchFacts, command: SwitchCommand) -> Row:
     """Rows 4 and 24: begin a switch, or drive the live one on. Any other target must pass the guards of row 4."""
     state, target, source = facts.state, command.args.target or NO_CLUSTER, facts.state.committed() or ""
     live = state.live_switch()
-    yield RejectCode.CONTESTED, state.contested
     if live is not None and live.target == target:
+        yield RejectCode.CONTESTED, facts.state.contested
         _drive_on(facts, live, (yield None))
         return
     for code, why in _ask_new_switch(facts, command, target):
@@ -227,9 +227,11 @@ def start(facts: SwitchFacts, command: SwitchCommand) -> Row:
 
 def _ask_new_switch(facts: SwitchFacts, command: SwitchCommand, target: str) -> Iterator[Asked]:
     state, source = facts.state, facts.state.committed()
+    yield RejectCode.CONTESTED, state.live_switch() is not None and facts.state.contested
     yield RejectCode.SWITCH_IN_PROGRESS, guards.refuse_other_switch(facts)
     yield RejectCode.NOT_FOUND, state.entry(target) is None and f"{target} is not registered"
     yield RejectCode.NOT_FOUND, source is None and _explain_vacancy(facts)
+    yield RejectCode.CONTESTED, facts.state.contested
     yield RejectCode.ALREADY_ACTIVE, guards.refuse_active_target(facts, target)
     check = state.check(target)
     is_fresh = check is not None and facts.now_ms < check.expires_ms
