@@ -363,6 +363,7 @@ class FindingReason(ClosedEnum):
     )
     ALIAS = "alias", "Source and target are one cluster under two names."
     SNAPSHOT_INCOMPLETE = "snapshot_incomplete", "A value could not be read."
+    FROM_THE_FUTURE = "from_the_future", "A reading is dated later than now, so its age is not known."
     STALE = "stale", "The oldest reading is older than `precheck_validity`."
 
 

@@ -184,6 +184,12 @@ def _incomplete(seen: PrecheckSnapshot, rules: SwitchingSettings, wanted: Set[in
 
 
 def _stale(seen: PrecheckSnapshot, rules: SwitchingSettings, now_ms: int) -> Iterator[FindingReading]:
+    ahead_ms = max(read_times_ms(seen)) - now_ms
+    if ahead_ms > 0:
+        yield _find(
+            FindingReason.FROM_THE_FUTURE,
+            f"a reading is dated {format_duration(timedelta(milliseconds=ahead_ms))} later than now",
+        )
     age_ms = now_ms - min(read_times_ms(seen))
     if age_ms >= millis_of(rules.precheck_validity):
         yield _find(
@@ -297,6 +303,7 @@ _REMEDIES = {
         "Find out which cluster holds the right ledger (drive a switch that is done with failures on first), and "
         "correct the other references."
     ),
+    FindingReason.FROM_THE_FUTURE: "Correct the clocks, then run the precheck again.",
     FindingReason.LAYOUT: (
         "Use clusters whose LAYOUT is hierarchical or longhierarchical, and correct references with an impossible id. "
         "If the named znodes of the target are ledgers of another layout, take another target: its bookies still hold "

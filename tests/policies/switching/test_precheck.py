@@ -122,9 +122,17 @@ def test_a_generator_that_is_behind_is_told_how_far_to_advance(
     assert hob is None or check(source=one, target=changed(NEW, generator=IdGenerator(hob, 0, 0))).ready
 
 
-@for_each(("age_ms", "reasons"), [(0, ()), (VALIDITY_MS - 1, ()), (VALIDITY_MS, (FindingReason.STALE,))])
+@for_each(
+    ("age_ms", "reasons"),
+    [
+        (-60_000, (FindingReason.FROM_THE_FUTURE,)), (-1, (FindingReason.FROM_THE_FUTURE,)), (0, ()),
+        (VALIDITY_MS - 1, ()), (VALIDITY_MS, (FindingReason.STALE,)), (VALIDITY_MS + 1, (FindingReason.STALE,)),
+    ],
+)  # fmt: skip
 @for_each("part", ["source", "target", "references", "existing"])
-def test_one_reading_that_is_old_makes_it_not_ready(part: str, age_ms: int, reasons: tuple[FindingReason, ...]) -> None:
+def test_one_reading_that_is_old_or_of_the_future_makes_it_not_ready(
+    part: str, age_ms: int, reasons: tuple[FindingReason, ...]
+) -> None:
     changes: dict[str, Any] = {
         "source": {"source": changed(OLD, read_ms=NOW_MS - age_ms)},
         "target": {"target": changed(NEW, read_ms=NOW_MS - age_ms)},
