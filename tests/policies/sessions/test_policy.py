@@ -380,6 +380,12 @@ def test_a_member_of_which_only_its_health_was_read_is_forgotten_when_others_are
     assert find_forgotten(members, SourceRecord(""), 300_000) == forgotten
 
 
+def test_a_member_that_is_forgotten_claims_nothing() -> None:
+    lost = [*LOST, owned(12, "b2", "0xb2"), *(session(second, None, None) for second in (0, 200, 400))]
+    found = joined(*lost, *expired("b1", seconds=400), until=400)
+    assert [claim.rivals for claim in found.members["b1"].claims] == [{}]
+
+
 def test_a_node_that_is_claimed_is_remembered_as_long() -> None:
     late = [session(3600 + n, "b1", "expired", "0xb1") for n in (1, 12)]
     assert BUNDLE in after(joined(*LOST, absent(11), *late, until=3612, reconnect_deadline="2h")).nodes
