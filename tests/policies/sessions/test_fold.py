@@ -116,6 +116,10 @@ SAYS = recovery(12, "b1", "re-own", path=BUNDLE)
 UNLOADED = recovery(12, "b1", "unload", path=BUNDLE)
 
 
+def refused(*seconds: float) -> list[Observation]:
+    return [health(second, "b1", "unreachable") for second in seconds]
+
+
 def claim(seconds: float, last: LastPublishedRuling | None = None) -> tuple[Claim, ...]:
     return (Claim(BUNDLE, "b1", to_millis(at(seconds)), last),)
 
@@ -134,6 +138,8 @@ def claim(seconds: float, last: LastPublishedRuling | None = None) -> tuple[Clai
         pytest.param([OWNED, LOST, owned(12, "b9", "0xb9")], (), ["b1"], id="nobody that is not known"),
         pytest.param([OWNED, LOST, session(12, "b1", "closed", "0xb1")], (), [], id="nobody after an orderly end"),
         pytest.param([OWNED, owned(5, "b1", "0xb2")], (), ["b1", "b2"], id="whom a node names and whose it is"),
+        pytest.param([OWNED, *refused(5, 9), LOST], (), [], id="nobody whose process is gone"),
+        pytest.param([OWNED, LOST, *refused(12, 14)], (), [], id="nor one whose process goes later"),
         pytest.param([OTHERS, SAYS], (), ["b1", "b2"], id="who says so where the node names another"),
         pytest.param([OWNED, SAYS], (), [], id="not who says what the node shows"),
         pytest.param([owned(20, "b2", "0xb2"), SAYS], (), [], id="not who said so before the node was read"),

@@ -270,6 +270,7 @@ def test_load_data_that_is_missing_is_asked_for_and_then_an_alert() -> None:
     run.see(registered(95, "b1", "0xnew"))
     assert run.told("b1")[-1] == (95, "resume registered")
     assert run.firing() == set()
+    assert reestablished().see(owned(25, "b1", "0xnew")).until(120).firing() == set(), "registrations are not read"
 
 
 # --- Only a decision that differs from the one in force is published; what is remembered, and what is forgotten

@@ -96,6 +96,11 @@ def zombie(**settings: Any) -> World:
             "gone unreachable", id="a process that is gone is not asked any more",
         ),
         pytest.param(
+            lambda: fleet(4).lose("b1").until(45).change("b1", well="unreachable").until(55).change("b1", well="ok")
+            .until(100),
+            ["b1 shutdown session_lost"], "reconnect shutdown_budget", id="a new process has no session either",
+        ),
+        pytest.param(
             lambda: contradict(200), [], "reconnect session_lost", id="collectors contradict each other about a process"
         ),
     ],
