@@ -211,9 +211,9 @@ def test_a_groups_factor_slows_only_its_own_targets(by: str, limits: dict[str, i
 
 
 @EVERY_KIND
-def test_at_factor_one_everything_is_as_before(by: str) -> None:
-    bench = Bench(by).decide(g1=0.4, g2=1.0, default=1.0).decide(g1=1.0)
-    assert bench.is_untouched()
+@pytest.mark.parametrize("factor", [1.0, None], ids=["factor 1", "the group ended"])
+def test_when_nobody_is_slowed_down_any_more_everything_is_as_before(by: str, factor: float | None) -> None:
+    assert Bench(by).decide(g1=0.4, g2=1.0, default=1.0).decide(g1=factor).is_untouched()
 
 
 @EVERY_KIND
@@ -317,11 +317,6 @@ def test_a_loop_that_died_during_a_pause_opens_no_gate_after_it(by: str, factor:
     assert 4 * MB in bench.decide(after=170.0).limits().values(), "kept until the order expires"
     fallback = min(factor, 0.5)
     assert int(10 * MB * fallback) in bench.decide(after=20.0).limits().values()
-
-
-@EVERY_KIND
-def test_a_group_that_ended_slows_nobody(by: str) -> None:
-    assert Bench(by).decide(g1=0.4, default=1.0).decide(g1=None).is_untouched()
 
 
 def test_an_original_rate_is_put_back_exactly_with_its_messages() -> None:

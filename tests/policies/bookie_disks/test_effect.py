@@ -108,12 +108,6 @@ def test_a_rate_that_goes_down_counts_from_the_next_window_on() -> None:
     assert firing(fill(run, SLOWED, 43.0, 270, since=210))
 
 
-def test_a_rate_that_is_no_longer_known_ends_the_comparison() -> None:
-    run = fill(Run(settings(ACTS)).see(let_through(0, 10 * MB)), SLOWED, 43.0, 150)
-    run.see(let_through(151, None))
-    assert not firing(fill(run, 13, 3.0, 180, since=180))
-
-
 def test_the_alert_ends_when_growth_is_not_compared_any_more() -> None:
     run = fill(Run(settings(ACTS)).see(let_through(0, 10 * MB)), SLOWED, 43.0, 180)
     run.see(let_through(181, None), *all_disks(182, b1=13, b2=90))
