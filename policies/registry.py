@@ -191,7 +191,7 @@ def decision_types() -> tuple[type[Decision], ...]:
 
 def report_policies() -> dict[type[ActuatorEvent], str]:
     """From each kind of report on the audit topic to its policy."""
-    return {report.event: kind.name for kind in POLICIES.values() for report in kind.reports}
+    return {event: kind.name for kind in POLICIES.values() for event in kind.reports}
 
 
 def alert_kind(policy: str, alert: str) -> AlertKind | None:

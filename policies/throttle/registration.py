@@ -1,6 +1,6 @@
 """Registers the throttle policy: its `PolicyKind` with topics, readings, decisions, alerts and settings."""
 
-from policies.policy import BuiltLate, Inhibition, PolicyKind, ReportKind
+from policies.policy import BuiltLate, Inhibition, PolicyKind
 from policies.throttle import NAME, KafkaCluster, LogDirs, ReplicaSizes, ThrottleFactor, ThrottleSettings, ThrottleState
 from policies.throttle import alerts as kinds
 from policies.throttle.fold import AdoptCommand, ForgetCommand
@@ -28,6 +28,6 @@ KIND = PolicyKind(
     state=ThrottleState,
     state_version=1,
     build=BuiltLate("policies.throttle.policy:ThrottlePolicy"),
-    reports=(ReportKind(QuotaApplication, "the quota actuator"),),
+    reports={QuotaApplication: "the quota actuator"},
     connectors="connectors.throttle.registration:CONNECTORS",
 )
