@@ -97,6 +97,19 @@ class Inhibition:
     """Labels that must be equal in both alerts: `cluster`, or `cluster` and `subject`."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReportKind:
+    """A kind of event that an actuator publishes about decisions it carried out, or could not."""
+
+    event: type[ActuatorEvent]
+    written_by: str
+    """The writer in words, such as ``the quota actuator``, for the references."""
+    topic: str = "audit"
+    """The topic, without its prefix."""
+    key: str = "the cluster's name"
+    """The record's key in words, for the references."""
+
+
 @dataclass(frozen=True)
 class PolicyKind:
     """The registration of a policy: all that query, replay, exporter, actuators and references need to host it."""
@@ -116,9 +129,8 @@ class PolicyKind:
     """Builds the policy for one cluster, from the cluster's name and its settings: a class, or `BuiltLate`."""
     inhibitions: tuple[Inhibition, ...] = ()
     """Alerts that explain other alerts, for Alertmanager's configuration."""
-    reports: Mapping[type[ActuatorEvent], str] = field(default_factory=dict)
-    """The kinds of events that its actuators publish about decisions they carried out, or could not; each with the
-    writer in words, such as ``the quota actuator``."""
+    reports: tuple[ReportKind, ...] = ()
+    """Kinds of events that its actuators publish."""
     shares: tuple[type[Reading], ...] = ()
     """Readings of other policies that it takes, too. A policy does not watch a cluster because of these alone."""
     commands: tuple[type[Reading], ...] = ()
@@ -156,7 +168,7 @@ class PolicyKind:
     @property
     def events(self) -> tuple[type[Reading] | type[Decision] | type[ActuatorEvent], ...]:
         """All kinds of its own events: readings, decisions, and reports of its actuators."""
-        return (*self.readings, *self.commands, *self.decisions, *self.reports)
+        return (*self.readings, *self.commands, *self.decisions, *(report.event for report in self.reports))
 
 
 # The alerts that the host raises about any policy, not about what the policy watches.

@@ -29,13 +29,15 @@ AUDIT = "audit"
 DEAD_LETTERS = "dead-letters"
 COMMANDS = "commands"
 """The topic of people's commands, which the query reads like observations."""
+APPLIED_QUOTAS = "applied.quotas"
+"""The topic of the quota actuator's durable state; compacted, keyed by cluster and entity."""
+
 REPORTS = "applied.reports"
 """The topic of the actuators' last report of each result about each target; compacted."""
 
-CORE_TOPICS = frozenset((AUDIT, DEAD_LETTERS, COMMANDS, REPORTS, TIMERS, TICKS, SHARES_TOPIC, DECIDER_TOPIC)) | {
-    Alert.topic,
-    Standing.topic,
-}
+CORE_TOPICS = frozenset(
+    (AUDIT, DEAD_LETTERS, COMMANDS, APPLIED_QUOTAS, REPORTS, TIMERS, TICKS, SHARES_TOPIC, DECIDER_TOPIC)
+) | {Alert.topic, Standing.topic}
 """Topics that no policy of a package may read or write as its own."""
 CORE_EVENT_TYPES = frozenset({Alert.event_type, Standing.event_type, Timer.event_type, Tick.event_type}) | {
     PauseCommand.event_type,
@@ -191,7 +193,8 @@ def decision_types() -> tuple[type[Decision], ...]:
 
 def report_policies() -> dict[type[ActuatorEvent], str]:
     """From each kind of report on the audit topic to its policy."""
-    return {event: kind.name for kind in POLICIES.values() for event in kind.reports}
+    kinds = ((report, kind.name) for kind in POLICIES.values() for report in kind.reports)
+    return {report.event: name for report, name in kinds if report.topic == AUDIT}
 
 
 def alert_kind(policy: str, alert: str) -> AlertKind | None:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from policies.bookie_disks.readings import PublishState
 from policies.policy import TICKS, TIMERS
 from policies.registry import (
+    APPLIED_QUOTAS,
     AUDIT,
     COMMANDS,
     DEAD_LETTERS,
@@ -154,7 +155,7 @@ def plan(settings: TopicSettings) -> tuple[TopicPlan, ...]:
     shared = {**_COMMON, CLEANUP: "delete"}
     configs = {
         **dict.fromkeys(observed_topics(), observed),
-        **dict.fromkeys((*decided_topics(), REPORTS), _COMPACTED),
+        **dict.fromkeys((*decided_topics(), APPLIED_QUOTAS, REPORTS), _COMPACTED),
         AUDIT: _retain(settings.audit_retention, _LARGE_BYTES),
         DEAD_LETTERS: _retain(settings.dead_letter_retention, _LARGE_BYTES),
         TIMERS: {**_COMPACTED, "max.message.bytes": str(_OVERHEAD_BYTES)},
@@ -282,6 +283,7 @@ def rights() -> Mapping[str, tuple[Grant, ...]]:
             *_read(_OBSERVED, _DECIDED, AUDIT),
             *_write(
                 AUDIT,
+                APPLIED_QUOTAS,
                 REPORTS,
                 *_WRITTEN_BY_ACT,
                 *(topic for topic, policy in observed.items() if policy == "switching"),

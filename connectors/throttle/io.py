@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from shlex import quote
 from threading import Event
 
@@ -25,6 +26,7 @@ from policies.free_space.levels import render_rate
 from policies.free_space.limits import Limit
 from policies.free_space.volumes import name_volume
 from policies.observations import Outcome, Reading
+from policies.registry import APPLIED_QUOTAS
 from policies.throttle import LogDirs, ThrottleFactor, ThrottleSettings
 from policies.throttle.quotas import QuotaState, exclude_own, find_coverage, may_be_ours, misses_empty_ids
 from policies.throttle.readings import QuotaApplication
@@ -223,12 +225,13 @@ def _make_quota_workers(context: ActuatorContext, *, only_set: bool) -> dict[str
     """Make a worker for each watched cluster; `only_set`: for each with `quotas`."""
     throttle: ThrottleSettings = context.settings
     report = context.loop_topics(ThrottleFactor).reporter(context.publish)
+    applied = partial(context.publish, context.topic(APPLIED_QUOTAS))
     observe, metrics = context.sink(QuotaState, QuotaApplication.source), QuotaMetrics(context.registry)
     found = {}
     for name, cluster in context.clusters.items():
         quotas = cluster.setting(QuotaSettings)
         if cluster.kafka is not None and (not only_set or quotas is not None):
-            reports = QuotaReports(name, report, metrics)
+            reports = QuotaReports(name, report, applied, metrics)
             found[name] = QuotaWorker(name, cluster.kafka, quotas, throttle.for_cluster(name), reports, observe)
     return found
 

@@ -8,6 +8,7 @@ answer is no news. So may be a broker that shows no record, unless it has shown 
 the two states apart: then a broker may be behind for `SETTLE_SECONDS`.
 """
 
+import uuid
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -31,8 +32,9 @@ from policies.throttle.quotas import (
     note_put_back,
     owner_number,
 )
-from policies.throttle.readings import QuotaApplication
+from policies.throttle.readings import AppliedQuota, QuotaApplication
 from policies.throttle.settings import Entity, QuotaSettings, forget_command
+from policies.wire import actuator_event
 
 SETTLE_SECONDS = 5.0
 """Time after which every broker should show an altered quota."""
@@ -312,12 +314,15 @@ class QuotaMetrics(LevelMetrics):
 
 
 class QuotaReports(LevelReports[QuotaMetrics]):
-    """Reports the outcomes of one cluster's quotas."""
+    """Reports the outcomes of one cluster's quotas, and publishes the record of each entity."""
 
     action = "quota"
 
-    def __init__(self, cluster: str, publish: PublishAudit, metrics: QuotaMetrics) -> None:
+    def __init__(
+        self, cluster: str, publish: PublishAudit, publish_applied: PublishAudit, metrics: QuotaMetrics
+    ) -> None:
         super().__init__(cluster, publish, metrics)
+        self._publish_applied = publish_applied
         self._escaping: tuple[Entity, ...] = ()
 
     def show_escapes(self, escaping: tuple[Entity, ...]) -> None:
@@ -340,6 +345,9 @@ class QuotaReports(LevelReports[QuotaMetrics]):
         content: tuple[object, ...] = (plan.rate, plan.reason if plan.reason in _NOTEWORTHY else None, is_confirmed)
         if plan.verdict is LimitVerdict.REFUSE:
             content = (plan.verdict, plan.reason, plan.rate)
+        if plan.verdict.acts and plan.record is not None:
+            applied = AppliedQuota.build(self._cluster, entity, plan.record, attempt.order)
+            self._publish_applied(applied.subject(), actuator_event(applied, id=str(uuid.uuid4()), at=attempt.at))
         unknown = plan.reason is LimitReason.UNKNOWN_ORIGINAL
         detail = _UNKNOWN_REMEDY.format(forget_command(str(entity))) if unknown else None
         shown = {"confirmed_brokers": confirmed, "broker_count": brokers} if plan.holds else {}

@@ -4,7 +4,7 @@ from policies.bookie_disks import NAME, BookieDisks, BookieDisksSettings, Bookie
 from policies.bookie_disks import alerts as kinds
 from policies.bookie_disks.readings import PublishApplication, PublishState
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
-from policies.policy import BuiltLate, Inhibition, PolicyKind
+from policies.policy import BuiltLate, Inhibition, PolicyKind, ReportKind
 
 _ONE_DIR = ("cluster", "subject")
 _INHIBITIONS = (
@@ -26,6 +26,6 @@ KIND = PolicyKind(
     state=BookieDisksState,
     state_version=1,
     build=BuiltLate("policies.bookie_disks.policy:BookieDisksPolicy"),
-    reports={PublishApplication: "the publish actuator"},
+    reports=(ReportKind(PublishApplication, "the publish actuator"),),
     connectors="connectors.bookie_disks.registration:CONNECTORS",
 )

@@ -7,7 +7,7 @@ from policies.isolation.decisions import BookieQuarantine, Placement, PlacementS
 from policies.isolation.readings import BookieQuarantined, NamespacePromise
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import IsolationState
-from policies.policy import BuiltLate, Inhibition, PolicyKind
+from policies.policy import BuiltLate, Inhibition, PolicyKind, ReportKind
 
 _ONE_NAMESPACE = ("cluster", "subject")
 _INHIBITIONS = (
@@ -27,6 +27,6 @@ KIND = PolicyKind(
     state_version=1,
     build=BuiltLate("policies.isolation.policy:IsolationPolicy"),
     written_by={NamespacePromise: "`headgate promise`"},
-    reports={BookieQuarantined: "the quarantine actuator"},
+    reports=(ReportKind(BookieQuarantined, "the quarantine actuator"),),
     connectors="connectors.isolation.registration:CONNECTORS",
 )

@@ -1,6 +1,6 @@
 """Registers the sessions policy: its `PolicyKind` with topics, readings, decisions, alerts and settings."""
 
-from policies.policy import BuiltLate, Inhibition, PolicyKind
+from policies.policy import BuiltLate, Inhibition, PolicyKind, ReportKind
 from policies.sessions import (
     NAME,
     MemberHealth,
@@ -35,6 +35,6 @@ KIND = PolicyKind(
     state_version=1,
     build=BuiltLate("policies.sessions.policy:SessionsPolicy"),
     written_by={Recovery: "a member that reports its recovery"},
-    reports={BundleUnloaded: "the unload actuator", BundleReOwned: "the unload actuator"},
+    reports=(ReportKind(BundleUnloaded, "the unload actuator"), ReportKind(BundleReOwned, "the unload actuator")),
     connectors="connectors.sessions.registration:CONNECTORS",
 )

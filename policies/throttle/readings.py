@@ -2,15 +2,17 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from policies.free_space.levels import LimitApplication, LimitReason
+from policies.free_space.levels import FactorDecision, LevelRecord, LimitApplication, LimitReason
 from policies.free_space.limits import Limit
 from policies.free_space.volumes import ReportedVolume
-from policies.observations import LONGEST_NAME, Reading, ReportedEffect
-from policies.units import MAX_INT64
+from policies.observations import LONGEST_NAME, ActuatorEvent, Reading, ReportedEffect
+from policies.throttle.quotas import EntityText
+from policies.throttle.settings import DEFAULT, Entity, EntityName
+from policies.units import MAX_INT64, Instant
 
 _MAX_NODE_ID = 2**31 - 1
 
@@ -204,14 +206,17 @@ def _find_seconds_to_limit(volume: VolumeReading, speeds: Sequence[float], limit
     return min((abs(volume.usable_bytes - level) / fastest for level in levels), default=float("inf"))
 
 
-# Events of the quota actuator: its operations and refusals.
+# Events of the quota actuator: its operations and refusals (audit), and its records (applied quotas).
+
+_SOURCE = "headgate/actuator/quotas"
+"""The CloudEvents `source` of both kinds."""
 
 
 class QuotaApplication(LimitApplication):
     """A quota that was set, put back, refused or failed; or one that needs no change, when that is new."""
 
     event_type: ClassVar[str] = "headgate.quota-application.v1"
-    source: ClassVar[str] = "headgate/actuator/quotas"
+    source: ClassVar[str] = _SOURCE
     actuator: ClassVar[str] = "the quota actuator"
     what: ClassVar[str] = "producer_byte_rate of {target} on {cluster}"
     nothing: ClassVar[str] = "no quota"
@@ -237,3 +242,52 @@ class QuotaApplication(LimitApplication):
         if self.reason is LimitReason.FENCED:
             return None
         return self.describe_effect(confirmed_brokers=self.confirmed_brokers, broker_count=self.broker_count)
+
+
+class AppliedQuota(ActuatorEvent):
+    """The record of one entity, written before its quota is changed, so that it can always be put back."""
+
+    event_type: ClassVar[str] = "headgate.applied-quota.v1"
+    source: ClassVar[str] = _SOURCE
+
+    user: str | None = Field(description="The user; `default`: all without a quota of their own; null: any.")
+    client_id: str | None = Field(description="The client id; `default` and null as for the user.")
+    entity: EntityText = Field(
+        default="", description="Both, as everywhere else: it tells a user called `default` from Kafka's default user."
+    )
+    held: bool = Field(description="Whether the entity's quota may be one of Headgate's now.")
+    baseline_bytes_per_second: int | None = Field(description="The original quota, which is put back; null: none.")
+    base_bytes_per_second: int | None = Field(description="The rate at factor 1.0.")
+    rates_bytes_per_second: tuple[int, ...] = Field(
+        description="The rates that Headgate may have set, the latest first."
+    )
+    decision_id: str | None = Field(description="The decision in force.")
+    sequence: int | None = Field(description="From that decision.")
+    factor: float | None = Field(description="From that decision.")
+    valid_until: Instant | None = Field(description="From that decision.")
+
+    @classmethod
+    def build(cls, cluster: str, entity: Entity, record: LevelRecord, order: FactorDecision | None) -> Self:
+        """Write a record, with the decision in force."""
+        return cls(
+            cluster=cluster,
+            user=_write_name(entity.user),
+            client_id=_write_name(entity.client_id),
+            entity=str(entity),
+            held=record.held,
+            baseline_bytes_per_second=record.baseline,
+            base_bytes_per_second=record.base,
+            rates_bytes_per_second=record.rates,
+            decision_id=order.decision_id if order else None,
+            sequence=order.sequence if order else None,
+            factor=order.factor if order else None,
+            valid_until=order.expires_at if order else None,
+        )
+
+    def subject(self) -> str:
+        """The entity; also the record's key on its compacted topic."""
+        return f"{self.cluster}/{self.entity}"
+
+
+def _write_name(name: EntityName | None) -> str | None:
+    return "default" if name is DEFAULT else name

@@ -1,11 +1,11 @@
 """Registers the throttle policy: its `PolicyKind` with topics, readings, decisions, alerts and settings."""
 
-from policies.policy import BuiltLate, Inhibition, PolicyKind
+from policies.policy import BuiltLate, Inhibition, PolicyKind, ReportKind
 from policies.throttle import NAME, KafkaCluster, LogDirs, ReplicaSizes, ThrottleFactor, ThrottleSettings, ThrottleState
 from policies.throttle import alerts as kinds
 from policies.throttle.fold import AdoptCommand, ForgetCommand
 from policies.throttle.quotas import QuotaState
-from policies.throttle.readings import QuotaApplication
+from policies.throttle.readings import AppliedQuota, QuotaApplication
 
 _ONE_VOLUME = ("cluster", "subject")
 _INHIBITIONS = (
@@ -28,6 +28,9 @@ KIND = PolicyKind(
     state=ThrottleState,
     state_version=1,
     build=BuiltLate("policies.throttle.policy:ThrottlePolicy"),
-    reports={QuotaApplication: "the quota actuator"},
+    reports=(
+        ReportKind(QuotaApplication, "the quota actuator"),
+        ReportKind(AppliedQuota, "the quota actuator", topic="applied.quotas", key="`<cluster>/<entity>`"),
+    ),
     connectors="connectors.throttle.registration:CONNECTORS",
 )

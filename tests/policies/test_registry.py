@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from deploy.commands.root import app
 from policies.decisions import Alert, Decision
 from policies.observations import ActuatorEvent, Reading
-from policies.policy import HOST_ALERT_KINDS, AlertKind, PolicyKind
+from policies.policy import HOST_ALERT_KINDS, AlertKind, PolicyKind, ReportKind
 from policies.registry import ENTRY_POINTS, POLICIES, alert_kind, registered
 from policies.settings import PolicySettings
 from policies.throttle.decisions import ThrottleFactor
@@ -58,7 +58,7 @@ def foreign(
     name: str = "foreign", topic: str = "observed.foreign", reading: type[Reading] = Foreign,
     decision: type[Decision] | None = None, report: type[ActuatorEvent] | None = None, **others: Any,
 ) -> PolicyKind:  # fmt: skip
-    decisions, reports = (decision,) if decision else (), {report: "nobody"} if report else {}
+    decisions, reports = (decision,) if decision else (), (ReportKind(report, "nobody"),) if report else ()
     own = {"commands": (), "decisions": decisions, "reports": reports, "settings": ForeignSettings, **others}
     return replace(THROTTLE, name=name, observed={topic: (reading,)}, **own)
 

@@ -217,7 +217,7 @@ def act_up(world: World) -> None:
     reports = [(str(number), event) for number, event in enumerate((*targets, *clusters))]
     produce(world.servers, f"{world.prefix}.applied.reports", *reports)
     garbage = [(HIT, b"\xff{" * 100)] * 20_000
-    for topic in ("audit", "applied.reports", "observed.quotas", "observed.switches"):
+    for topic in ("audit", "applied.reports", "applied.quotas", "observed.quotas", "observed.switches"):
         produce(world.servers, f"{world.prefix}.{topic}", *garbage)
     names = tuple(f"{n:01000}" for n in range(MOST_NAMED))
     for n in range(1000):

@@ -84,7 +84,7 @@ def test_the_environment_and_the_time_do_not_show(files: dict[str, str], monkeyp
 
 def test_every_type_of_event_has_a_schema(files: dict[str, str]) -> None:
     registered = {r.event_type for r in reading_types()} | {d.event_type for d in decision_types()}
-    reports = {event.event_type for kind in POLICIES.values() for event in kind.reports}
+    reports = {report.event.event_type for kind in POLICIES.values() for report in kind.reports}
     of_core = {Timer.event_type, Tick.event_type, AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE}
     types = registered | reports | of_core
     assert {kind.event_type for kind in KINDS} == types

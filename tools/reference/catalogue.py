@@ -92,14 +92,14 @@ def catalogue() -> tuple[EventKind, ...]:
         for reading in readings
     )
     commanded = ((reading, COMMANDS, sender) for reading, sender in commands().items())
-    reports = (report for kind in kinds for report in kind.reports.items())
+    reports = (report for kind in kinds for report in kind.reports)
     keys: dict[type[Decision], str] = {Alert: "`<policy>/<alert>/<subject>`"}
     origin = "the topic the record"
     return (
         *(EventKind(it.event_type, topic, "the cluster's name", by, it) for it, topic, by in (*observed, *commanded)),
         *(EventKind(it.event_type, it.topic, keys.get(it, "the subject"), "the query", it) for it in decision_types()),
         EventKind(AUDIT_TYPE, AUDIT, "the cluster's name", "the query", AuditEntry),
-        *(EventKind(it.event_type, AUDIT, "the cluster's name", by, it) for it, by in reports),
+        *(EventKind(it.event.event_type, it.topic, it.key, it.written_by, it.event) for it in reports),
         EventKind(DEAD_LETTER_TYPE, DEAD_LETTERS, f"{origin} came from", "the query", DeadLetter),
         EventKind(LETTERS_COUNTED_TYPE, DEAD_LETTERS, f"{origin}s came from", "the query", DeadLettersCounted),
         EventKind(Timer.event_type, TIMERS, "a digest of policy and cluster", "the query", Timer),

@@ -31,7 +31,7 @@ def by_name(settings: TopicSettings) -> dict[str, TopicPlan]:
 
 
 def test_every_topic_of_the_registry_is_planned_under_the_prefix() -> None:
-    internal = {"audit", "applied.reports", "dead-letters", "timers", "ticks", "shares", "decider"}
+    internal = {"audit", "applied.quotas", "applied.reports", "dead-letters", "timers", "ticks", "shares", "decider"}
     expected = {*registry.observed_topics(), *registry.decided_topics(), *internal}
     assert set(by_name(TopicSettings(prefix="x.y"))) == {f"x.y.{name}" for name in expected}
 

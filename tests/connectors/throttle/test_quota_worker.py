@@ -25,8 +25,10 @@ from policies.decisions import Mode
 from policies.free_space.levels import Original
 from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.quotas import QuotaState, owner_number
+from policies.throttle.readings import AppliedQuota
 from policies.throttle.settings import DEFAULT, Entity, QuotaSettings
 from policies.units import format_instant
+from policies.wire import EventReader
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
 from tests.examples import combined, examples
 from tests.policies.scenario import CLUSTER, HARD, decide, throttle
@@ -37,6 +39,9 @@ KAFKA = WatchedKafka(bootstrap_servers="nowhere:9092")
 EVERY_USER, EACH = Entity(DEFAULT), Entity(DEFAULT, DEFAULT)
 STOP = {ANY: 65_536, EVERY_USER: 65_536, EACH: 65_536}
 """A stop reaches clients without an id by the default user; client ids keep quotas of their own."""
+
+NOTES = EventReader((AppliedQuota,))
+
 
 order = partial(decide, decided_at=NOON)
 
@@ -150,6 +155,7 @@ class Bench:
         self.registry = CollectorRegistry()
         self.metrics = QuotaMetrics(self.registry)
         self.events: list[dict[str, Any]] = []
+        self.notes: list[AppliedQuota] = []
         self.states: list[QuotaState] = []
         self.settings: QuotaSettings | None = QuotaSettings.model_validate(
             {"entities": entities or (EVERYBODY,), "max_told_wait": "none", **settings}
@@ -159,11 +165,16 @@ class Bench:
 
     def made(self) -> QuotaWorker:
         """A worker that knows nothing yet."""
-        reports = QuotaReports(CLUSTER, self._publish, self.metrics)
+        reports = QuotaReports(CLUSTER, self._publish, self._note, self.metrics)
         return QuotaWorker(
             CLUSTER, KAFKA, self.settings, self.throttle, reports, self.states.append,
             clock=self.clock, connect=self.kafka.connect,
         )  # fmt: skip
+
+    def _note(self, key: str, value: bytes) -> None:
+        event = NOTES.read(value)
+        assert key == event.subject
+        self.notes.append(event.data)
 
     def _publish(self, key: str, value: bytes) -> None:
         assert key == CLUSTER
@@ -205,6 +216,8 @@ def test_the_original_quota_is_recorded_on_the_cluster_in_the_same_change(bench:
     assert bench.reconcile(order(0.5)) == [("applied", "decided")]
     assert bench.kafka.acts == [{ANY: 500_000}]
     assert (bench.kafka.rates, bench.kafka.originals) == ({ANY: 500_000}, {ANY: Original(900_000, 500_000, OWNER)})
+    (note,) = bench.notes
+    assert (note.held, note.baseline_bytes_per_second, note.sequence) == (True, 900_000, 1)
 
 
 def test_the_report_names_the_operation_and_its_time(bench: Bench) -> None:

@@ -152,11 +152,11 @@ def test_reports_and_answers_wait_until_kafka_takes_them_and_readings_do_not() -
     took: list[tuple[str, str]] = []
     publisher: Any = Recorder("for seconds", took)
     with parts.publishing_reports(publisher, lambda topic: f"h.{topic}") as (publish, publish_answer):
-        for topic in ("audit", "applied.reports", "observed.quotas", "observed.switches"):
+        for topic in ("audit", "applied.reports", "applied.quotas", "observed.quotas", "observed.switches"):
             publish(f"h.{topic}", "c1", b"")
         publish_answer("h.observed.switches", "c1", b"")
     assert [topic for how, topic in took if how == "for seconds"] == ["h.observed.quotas", "h.observed.switches"]
-    assert len(took) == 5
+    assert len(took) == 6
 
 
 SESSIONS = {**ZOOKEEPER, "sessions": {}}
