@@ -149,7 +149,7 @@ def find_unread(
         if m.outcome not in _GOOD and now_ms - m.tried_ms <= validity_ms
     )
     if failed:
-        newest = sorted((at_ms, id_) for _, at_ms, id_ in failed if id_ and now_ms - at_ms <= validity_ms)
+        newest = sorted((at_ms, id_) for _, at_ms, id_ in failed if now_ms - at_ms <= validity_ms)
         return Unread(failed[0][0], tuple(dict.fromkeys(id_ for _, id_ in reversed(newest))))
     sessions = next((s for s in sources if s.name == SESSIONS), None)
     if sessions is not None and sessions.read_ms != NEVER and now_ms - sessions.read_ms > validity_ms:

@@ -10,7 +10,7 @@ from policies.sessions.fleet import Budget, Certainty, ReadingPair, RoleFacts, f
 from policies.sessions.state import SESSIONS, Member, SourceRecord, SpentShutdown
 from policies.units import to_millis
 from tests.cases import for_each
-from tests.policies.sessions.course import at, health, owned, registered, session, tree, unregistered
+from tests.policies.sessions.course import at, health, owned, registered, session, tree, unread, unregistered
 from tests.policies.sessions.joined import connected, expired, joined
 
 SETTINGS = SessionsSettings()
@@ -82,6 +82,7 @@ def test_a_member_that_could_not_be_read_is_enough_while_that_is_news() -> None:
 def test_a_part_of_a_tree_that_is_read_after_the_whole_failed_ends_that(second: float, is_unread: bool) -> None:
     readings = (tree(second, name="/namespace/t"), tree(9, outcome="timeout"))
     assert (joined(*readings, until=13).unread is not None) is is_unread
+    assert joined(unread(9), tree(second), until=13).unread is not None, "a tree is no part of the sessions"
 
 
 def test_the_budget_is_free_again_when_the_window_is_over() -> None:
@@ -208,6 +209,8 @@ def test_not_ready_may_be_who_is_back_and_registered_and_not_listed(
     readings = [*expired("b1", seconds=10), session(20, "b1", "connected", "0xnew"), registered(21, "b1", "0xnew")]
     absence = b1(*readings, health(asked_at, "b1", listed=listed), until=until).liveness.unlisted
     assert (absence and absence.gone_ms) == (None if since is None else to_millis(at(since)))
+    gone = b1(*readings, unregistered(22, "b1"), health(asked_at, "b1", listed=listed), until=until)
+    assert gone.liveness.unlisted is None
 
 
 @for_each(("until", "is_dead"), [(302, True), (302.001, False)])

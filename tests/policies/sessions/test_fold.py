@@ -131,6 +131,7 @@ def claim(seconds: float, last: LastPublishedRuling | None = None) -> tuple[Clai
         pytest.param([OWNED, LOST], (), ["b1"], id="who lost its session what it owned"),
         pytest.param([OWNED, absent(5), LOST], (), ["b1"], id="what was deleted since its connection"),
         pytest.param([OWNED, owned(5, None, "0xb1"), LOST], (), ["b1"], id="what was its own and cannot be read now"),
+        pytest.param([OWNED, owned(5, None, "0xb1"), absent(7), LOST], (), ["b1"], id="and then was deleted"),
         pytest.param([OWNED, OTHERS, LOST], (), ["b1", "b2"], id="what another took since its connection, both"),
         pytest.param([OWNED, OTHERS, *connected("b1", seconds=7), LOST], (), [], id="not what another took before"),
         pytest.param([OWNED, LOST, owned(12, "b2", "0xb2")], (), ["b1", "b2"], id="another that takes it later"),
@@ -204,3 +205,4 @@ def test_a_failure_of_the_sessions_counts_until_they_are_read_and_that_of_a_tree
 def test_a_source_that_was_read_in_the_instant_of_its_failure_has_recovered(recovered_ms: int, is_unread: bool) -> None:
     source = SourceRecord("/namespace", failed_ms=1000, recovered_ms=recovered_ms)
     assert source.was_unread(since_ms=1000, lost_ms=2000, validity_ms=300_000) is is_unread
+    assert source.was_unread(since_ms=999, lost_ms=2000, validity_ms=300_000), "it failed after the last connection"

@@ -47,8 +47,10 @@ def test_restarts_and_shutdowns_share_the_budget_and_nobody_goes_down_while_zook
 
 
 def test_a_member_whose_session_was_not_read_for_its_validity_is_judged_no_more() -> None:
-    facts = joined(*connected(*FLEET), *expired("b2", seconds=10), until=310.001, **SHUTDOWN)
-    assert orders(judge(facts)[0]) == {}
+    lost = [*connected(*FLEET), owned(1, "b2", "0xb2"), *expired("b2", seconds=10)]
+    verdicts, _ = judge(joined(*lost, owned(305, "b1", "0xb1"), until=310.001, **SHUTDOWN))
+    assert orders(verdicts) == {}
+    assert [v.rulings for v in verdicts if v.member.name == "b2"] == [()]
 
 
 def back(*readings: Observation, until: float = 30, **more: Any) -> Verdicts:

@@ -156,13 +156,20 @@ def test_a_closed_session_is_gone_and_its_bundles_are_free() -> None:
     assert run.bundles == []
 
 
-def test_a_registered_member_that_the_cluster_does_not_list_is_not_ready() -> None:
+def unlisted(*also: str) -> Run:
+    """One member has a session again and is registered, but not listed; the sessions of others cannot be read."""
     run = start("b1", "b2", zombie_after="1m").see(
         session(10, "b1", "expired", "0xb1"), session(20, "b1", "connected", "0xnew"), registered(21, "b1", "0xnew")
     )
     for seconds in range(22, 200, 10):
         run.see(session(seconds, "b1", "connected", "0xnew"), registered(seconds, "b1", "0xnew"))
-        run.see(health(seconds, "b1", listed=False))
+        run.see(health(seconds, "b1", listed=False), *(unread(seconds, each) for each in also))
+    return run
+
+
+def test_a_registered_member_that_the_cluster_does_not_list_is_not_ready() -> None:
+    assert unlisted("b2").told("b1")[-1] == (20.001, "resume recovered"), "not while ZooKeeper cannot be read"
+    run = unlisted()
     assert run.told("b1")[-1] == (82, "shutdown not_ready")
     run.see(session(200, "b1", "disconnected", "0xnew"))
     assert run.told("b1")[-1] == (82, "shutdown not_ready")
