@@ -30,6 +30,7 @@ from connectors.pulsar.admin import AdminApi, BookieHttp
 from connectors.zookeeper.bookies import (
     LEDGERS_ELSEWHERE,
     AffinityDocument,
+    GoodNodes,
     broker_isolations,
     namespace_affinity,
     read_affinity,
@@ -204,6 +205,7 @@ class ZooKeeperBookies(BookieSource):
         self._admin = admin
         self._ledgers = ledgers or session
         self._store = store
+        self._nodes = GoodNodes()
         self._has_seen_bookies = False
         self._hint: Hint = lambda _: None
 
@@ -245,7 +247,7 @@ class ZooKeeperBookies(BookieSource):
         reader = self._session.reader(left_seconds)
         groups = None if self._admin is None else read_broker_groups(self._admin)
         store = None if self._store is None else self._store.reader(left_seconds)
-        return read_affinity(reader, self.cluster, groups, store)
+        return read_affinity(reader, self.cluster, self._nodes, groups, store)
 
 
 class PulsarBookies(BookieSource):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
-from connectors.collection import parse_document
+from connectors.collection import DETAIL_LENGTH, parse_document
 from connectors.zookeeper.server_admin import session_name
 from connectors.zookeeper.session import Reader, UnreadError
 from policies.bookie_readings import (
@@ -210,8 +210,46 @@ def parse_persistence(data: bytes) -> PersistenceDocument | None:
     return parse_document(_POLICIES, data).persistence if data.strip() else None
 
 
+class GoodNodes:
+    """The last good value of each node. One that cannot be parsed any more keeps it, and spoils no other."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+        self._problems: dict[str, str] = {}
+
+    def read(
+        self, reader: Reader, paths: Iterable[str], parse: Callable[[bytes], Value]
+    ) -> Iterator[tuple[str, Value, int]]:
+        """Yield each existing node's path, parsed value and number of children.
+
+        Raises UserError for a node that never could be parsed, or UnreadError.
+        """
+        for path, answer in reader.read_all(reader.client.get_async, paths):
+            self._problems.pop(path, None)
+            if answer is None:
+                self._values.pop(path, None)
+                continue
+            try:
+                self._values[path] = parse(answer[0])
+            except ValueError as error:
+                problem = f"{reader.client.chroot}{path} cannot be parsed: {error}"
+                if path not in self._values:
+                    raise UserError(problem) from None
+                self._problems[path] = problem
+            yield path, self._values[path], answer[1].numChildren
+
+    def describe(self) -> str | None:
+        """Name the nodes whose last good value stands."""
+        found = "; ".join(problem for _, problem in sorted(self._problems.items()))
+        return f"the last good values stand: {found}"[:DETAIL_LENGTH] if found else None
+
+
 def read_affinity(
-    reader: Reader, cluster: str, broker_groups: BrokerGroups | None = None, store: Reader | None = None
+    reader: Reader,
+    cluster: str,
+    nodes: GoodNodes,
+    broker_groups: BrokerGroups | None = None,
+    store: Reader | None = None,
 ) -> BookieAffinity:
     """Read the affinity of all namespaces of a cluster; those without are omitted.
 
@@ -219,10 +257,11 @@ def read_affinity(
     namespaces are listed, because these groups hold for them.
 
     Args:
+        nodes: those of the readings before.
         store: reads the configuration store, if it is another ZooKeeper.
 
     Raises:
-        UserError: a node cannot be parsed, or the namespaces' policies are not here, so their ensembles are unknown.
+        UserError: a node never could be parsed, or the namespaces' policies are not here: their ensembles are unknown.
         UnreadError: a node cannot be read, so no namespace can be reported.
     """
     store = store or reader
@@ -230,7 +269,7 @@ def read_affinity(
     if tenants is None:
         detail = f"there is no node {reader.client.chroot}{LOCAL_POLICIES}"
         return BookieAffinity(cluster=cluster, outcome=Outcome.ABSENT, detail=detail, broker_groups=broker_groups)
-    affinities = _read_affinities(reader, [f"{LOCAL_POLICIES}/{name}" for name in tenants])
+    affinities = _read_affinities(reader, nodes, [f"{LOCAL_POLICIES}/{name}" for name in tenants])
     isolated = {path.removeprefix(f"{LOCAL_POLICIES}/"): affinity for path, affinity in affinities.items()}
     tenants = store.read(store.client.get_children_async, POLICIES)
     if broker_groups:
@@ -239,7 +278,7 @@ def read_affinity(
         unaffine = AffinityDocument()
         isolated = {**dict.fromkeys(every, unaffine), **{n: a or unaffine for n, a in isolated.items()}}
     paths = [f"{POLICIES}/{name}" for name, affinity in isolated.items() if affinity is not None]
-    persistences = {path: value for path, value, _ in _read_parsed(store, paths, parse_persistence)}
+    persistences = {path: value for path, value, _ in nodes.read(store, paths, parse_persistence)}
     if tenants is None or (paths and not persistences):
         missing = store.client.chroot + (paths[0] if tenants is not None else POLICIES)
         setting = f"clusters.{cluster}.configuration_store to the brokers' configurationMetadataStoreUrl"
@@ -253,44 +292,30 @@ def read_affinity(
     return BookieAffinity(
         cluster=cluster,
         outcome=Outcome.OK,
+        detail=nodes.describe(),
         namespaces=namespaces,
         broker_groups=broker_groups,
-        broker_policies=_read_broker_policies(store),
+        broker_policies=_read_broker_policies(store, nodes),
     )
 
 
-def _read_broker_policies(reader: Reader) -> tuple[BrokerIsolation, ...] | None:
+def _read_broker_policies(reader: Reader, known: GoodNodes) -> tuple[BrokerIsolation, ...] | None:
     """Return None if they cannot be read; they place no bookie, so the affinity is published without them."""
     try:
         paths = [f"{path}/{ISOLATION_POLICIES}" for path in _children(reader, [CLUSTERS])]
-        nodes = list(_read_parsed(reader, paths, lambda data: parse_document(ISOLATION, data.strip() or b"{}")))
+        nodes = list(known.read(reader, paths, lambda data: parse_document(ISOLATION, data.strip() or b"{}")))
     except (UnreadError, UserError):
         return None
     policies = ((path.split("/")[-2], documents) for path, documents, _ in nodes)
     return tuple(each for cluster, documents in sorted(policies) for each in broker_isolations(cluster, documents))
 
 
-def _read_affinities(reader: Reader, tenants: list[str]) -> dict[str, AffinityDocument | None]:
-    nodes = list(_read_parsed(reader, _children(reader, tenants), parse_affinity))
+def _read_affinities(reader: Reader, known: GoodNodes, tenants: list[str]) -> dict[str, AffinityDocument | None]:
+    nodes = list(known.read(reader, _children(reader, tenants), parse_affinity))
     # Old namespaces (tenant/cluster/namespace) are one level deeper: here a node with children is their cluster.
     clusters = [path for path, _, children in nodes if children]
-    nodes += _read_parsed(reader, _children(reader, clusters), parse_affinity)
+    nodes += known.read(reader, _children(reader, clusters), parse_affinity)
     return {path: affinity for path, affinity, _ in nodes}
-
-
-def _read_parsed(
-    reader: Reader, paths: Iterable[str], parse: Callable[[bytes], Value]
-) -> Iterator[tuple[str, Value, int]]:
-    """Yield each existing node's path, parsed value and number of children.
-
-    Raises UserError for a node that cannot be parsed, or UnreadError.
-    """
-    for path, answer in reader.read_all(reader.client.get_async, paths):
-        if answer is not None:
-            try:
-                yield path, parse(answer[0]), answer[1].numChildren
-            except ValueError as error:
-                raise UserError(f"{reader.client.chroot}{path} cannot be parsed: {error}") from None
 
 
 def broker_isolations(pulsar_cluster: str, policies: IsolationPolicyDocuments) -> Iterator[BrokerIsolation]:

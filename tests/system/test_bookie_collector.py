@@ -432,7 +432,7 @@ def test_which_brokers_serve_which_namespaces_is_read_beside_them(watch: Watch, 
     assert (read.primary, read.secondary, read.min_available) == (("broker-1.*",), (), 2)
 
 
-def test_a_node_that_cannot_be_parsed_fails_the_whole_reading_and_is_named(watch: Watch, tree: Tree) -> None:
+def test_a_node_that_never_could_be_parsed_fails_the_whole_reading_and_is_named(watch: Watch, tree: Tree) -> None:
     tree.put("/bookies", {"g1": ["bk1:3181"]})
     _, racks = watch.poll()
     assert (racks.outcome, racks.groups) == (Outcome.ERROR, None)
@@ -442,6 +442,22 @@ def test_a_node_that_cannot_be_parsed_fails_the_whole_reading_and_is_named(watch
     reading = watch.poll_affinity()
     assert (reading.outcome, reading.namespaces) == (Outcome.ERROR, {})
     assert f"{tree.client.chroot}/admin/local-policies/t/bad cannot be parsed: " in (reading.detail or "")
+
+
+def test_one_namespace_that_cannot_be_parsed_any_more_spoils_no_other_and_keeps_its_last_good_value(
+    watch: Watch, tree: Tree
+) -> None:
+    tree.put("/admin/local-policies/t/bad", affinity("a"))
+    assert watch.poll_affinity().detail is None
+    tree.put("/admin/local-policies/t/bad", b"{nonsense")
+    tree.put("/admin/local-policies/t/good", affinity("b"))
+    for _ in range(2):
+        reading = watch.poll_affinity()
+        assert {name: each.primary for name, each in reading.namespaces.items()} == {"t/bad": ("a",), "t/good": ("b",)}
+        assert "/admin/local-policies/t/bad" in (reading.detail or "")
+    tree.put("/admin/local-policies/t/bad", affinity("c"))
+    reading = watch.poll_affinity()
+    assert (reading.detail, reading.namespaces["t/bad"].primary) == (None, ("c",))
 
 
 def test_a_hidden_namespace_makes_the_reading_unauthorized_rather_than_incomplete(watch: Watch, tree: Tree) -> None:

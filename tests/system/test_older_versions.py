@@ -28,7 +28,7 @@ from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.settings import PulsarAdmin
 from connectors.sessions.registration import WatchedSessions
 from connectors.sessions.zookeeper_sessions import SessionCollector
-from connectors.zookeeper.bookies import read_affinity
+from connectors.zookeeper.bookies import GoodNodes, read_affinity
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.java.jars import ensure_jars
@@ -341,4 +341,4 @@ def _is_well(broker: PulsarBroker) -> bool:
 
 def _affinity(server: ZooKeeper) -> bool:
     with closing(ZooKeeperSession("c", ZooKeeperConnection(servers=server.servers))) as session:
-        return read_affinity(session.reader(lambda: 5.0), "c").outcome is Outcome.OK
+        return read_affinity(session.reader(lambda: 5.0), "c", GoodNodes()).outcome is Outcome.OK
