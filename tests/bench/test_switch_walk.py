@@ -34,7 +34,7 @@ def test_no_walk_that_once_did_harm_does_it_again(seed: int) -> None:
     assert walks(1, 150, seed) == {}
 
 
-SOONEST = {"refuse_taken_ids": 37, "refuse_straying_brokers": 3, "refuse_lower_ids_at_home": 40, "refuse_lower_ids": 37}
+SOONEST = {"refuse_taken_ids": 37, "refuse_straying_brokers": 3, "refuse_return": 5, "refuse_lower_ids": 37}
 """The first walk that finds the harm of each missing guard."""
 
 
