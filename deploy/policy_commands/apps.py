@@ -79,7 +79,7 @@ def _require_namespace(name: str) -> None:
 @app.command(
     epilog=show_examples(
         "headgate placement --cluster messaging",
-        "headgate placement --cluster messaging --namespace acme/orders --ensemble 3",
+        "headgate placement --cluster messaging --namespace acme/orders --what-if remove=bookie-3:3181",
     )
 )
 def placement(
@@ -87,18 +87,27 @@ def placement(
     namespace: Annotated[str | None, typer.Option(help="tenant/namespace; default: all, the worst first.")] = None,
     ensemble: Annotated[int | None, typer.Option(min=1, help="Ensemble size, instead of the namespace's own.")] = None,
     rules: Annotated[RuleSetName | None, typer.Option(help="Rule set, instead of the one in the settings.")] = None,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CHANGE",
+            help="Assume this change: add=BOOKIE, add=BOOKIE@GROUP, remove=BOOKIE or remove-group=GROUP. Repeatable.",
+        ),
+    ] = None,
     as_json: AsJson = False,
     settings: SettingsFile = None,
 ) -> None:
     """Show on which bookies a namespace may place data. Each bookie has its reason, from live data."""
     from deploy.policy_commands.bookies import show_placement
+    from policies.isolation.placement import parse_change
     from policies.isolation.settings import RuleSet
 
     if namespace is not None:
         _require_namespace(namespace)
+    changes = tuple(parse_change(text) for text in what_if or ())
     given = load_asked(settings, logging.ERROR)  # the answer contains the outcome of each reading
     rule_set = RuleSet(rules) if rules else None
-    show_placement(given, cluster, namespace, ensemble, rule_set, as_json=as_json)
+    show_placement(given, cluster, namespace, ensemble, rule_set, changes, as_json=as_json)
 
 
 @app.command(epilog=show_examples("headgate promise strict --cluster messaging --namespace acme/orders"))

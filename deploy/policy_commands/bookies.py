@@ -31,7 +31,7 @@ from policies.bookie_readings import BookieAffinity, BrokerIsolation
 from policies.isolation.decisions import PlacementVerdict, Tier
 from policies.isolation.fold import fold
 from policies.isolation.judge import PlacementJudgement, explain_placement, judge_placement
-from policies.isolation.placement import BookieMembership, Exclusion, classify
+from policies.isolation.placement import BookieMembership, Exclusion, HypotheticalChange, apply_changes, classify
 from policies.isolation.policy import describe_placement
 from policies.isolation.settings import IsolationSettings, RuleSet
 from policies.isolation.state import BookieClusterState, Cohort, split_broker_groups
@@ -152,6 +152,7 @@ def show_placement(
     namespace: str | None,
     ensemble_size: int | None = None,
     rules: RuleSet | None = None,
+    changes: tuple[HypotheticalChange, ...] = (),
     *,
     as_json: bool,
 ) -> None:
@@ -165,7 +166,7 @@ def show_placement(
     block: IsolationSettings = settings.policies.isolation
     own = block.for_cluster(cluster)
     in_force = own if rules is None else own.model_copy(update={"rules": rules})
-    membership = state.membership()
+    membership = apply_changes(state.membership(), changes)
     broker_groups, cohorts = split_broker_groups(state.cohorts)
     judged = []
     for cohort in _wanted_cohorts(cohorts, namespace):

@@ -5,16 +5,18 @@ history. Rules: docs/design/isolation.md.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from itertools import accumulate
+from typing import NamedTuple
 
 import msgspec
 
 from policies.isolation.decisions import QUARANTINE_GROUP, PlacementReason, Tier
 from policies.isolation.settings import RuleSet, Unaffine
+from policies.units import UserError
 
 # The bookies that take new data, the members of each group, and the groups that a namespace names.
 
@@ -303,3 +305,56 @@ _REASON_BY_TIER = {
     Tier.UNASSIGNED: PlacementReason.PRIMARY_SHORT,
     Tier.NONE: PlacementReason.TOO_FEW_BOOKIES,
 }
+
+
+# Hypothetical changes of the membership for `headgate placement --what-if`: a bookie joins or dies, a group goes.
+
+_KINDS = ("add", "remove", "remove-group")
+_GRAMMAR = "write add=BOOKIE, add=BOOKIE@GROUP, remove=BOOKIE or remove-group=GROUP"
+
+
+class HypotheticalChange(NamedTuple):
+    """A bookie registers (`add`), alone in the group if one is named, or dies (`remove`); or a group is dropped."""
+
+    kind: str
+    name: str
+    """The bookie or the group."""
+    group: str | None = None
+
+
+def parse_change(text: str) -> HypotheticalChange:
+    """Read ``add=bk9:3181@shared``, ``remove=bk1:3181`` or ``remove-group=shared``.
+
+    Raises:
+        UserError: the text is none of these.
+    """
+    kind, _, name = text.partition("=")
+    bookie, at, group = name.rpartition("@") if kind == "add" else ("", "", "")
+    if kind not in _KINDS or not name or (at and not (bookie and group)):
+        raise UserError(f"--what-if: '{text}' is no change; {_GRAMMAR}")
+    return HypotheticalChange(kind, bookie, group) if at else HypotheticalChange(kind, name)
+
+
+def apply_changes(membership: BookieMembership, changes: Iterable[HypotheticalChange]) -> BookieMembership:
+    """Return the membership after these changes, applied in order.
+
+    Raises:
+        UserError: a bookie or group that is to be removed does not exist.
+    """
+    writable, groups = membership.writable, dict(membership.groups)
+    for kind, name, group in changes:
+        if kind == "add":
+            writable |= {name}
+            if group is not None:
+                # The bookie moves to this group, as with `set-bookie-rack`.
+                groups = {other: bookies - {name} for other, bookies in groups.items()}
+                groups[group] = groups.get(group, frozenset()) | {name}
+        elif kind == "remove":
+            if name not in writable:
+                raise UserError(f"--what-if remove={name}: there is no writable bookie of this id")
+            writable -= {name}
+        elif name not in groups:
+            raise UserError(f"--what-if remove-group={name}: there is no such group")
+        else:
+            groups = {other: bookies for other, bookies in groups.items() if other != name}
+    return BookieMembership(writable, groups)

@@ -1,4 +1,4 @@
-"""`headgate placement` and `disks`: what one reading of a cluster's bookies shows."""
+"""`headgate placement` and `disks`: what one reading of a cluster's bookies shows, and what a change would do to it."""
 
 import json
 from collections.abc import Callable
@@ -23,6 +23,7 @@ from policies.bookie_readings import (
     NamespaceAffinity,
     RackInfo,
 )
+from policies.isolation.placement import parse_change
 from policies.isolation.settings import RuleSet
 from policies.observations import Outcome, Reading
 from policies.units import UserError
@@ -107,8 +108,9 @@ def test_a_namespace_that_says_nothing_may_place_its_data_anywhere(capsys: pytes
     assert set(candidates) == {bookie for group in GROUPS.values() for bookie in group}
 
 
-def test_other_rules_or_another_ensemble_size_that_somebody_thinks_of_count(capsys: pytest.CaptureFixture[str]) -> None:
-    ((verdict, _),) = verdicts(capsys, namespace="t/red", ensemble_size=9, rules=RuleSet.STRICT).values()
+def test_a_change_or_another_ensemble_size_that_somebody_thinks_of_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    changes = tuple(parse_change(f"remove={bookie}") for bookie in ("r1", "r2"))
+    ((verdict, _),) = verdicts(capsys, namespace="t/red", changes=changes, rules=RuleSet.STRICT).values()
     assert verdict == "infeasible"
     ((verdict, _),) = verdicts(capsys, namespace="t/both", ensemble_size=2).values()
     assert verdict == "isolated"
