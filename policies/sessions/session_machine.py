@@ -235,7 +235,7 @@ def fold_report(member: Member, seen: Observation, reading: Recovery) -> Member:
     match reading.action, reading.result:
         case RecoveryAction.REPUBLISH_LOAD_DATA, RecoveryResult.OK:
             return replace(member, republished_ms=max(member.republished_ms, at_ms))
-        case RecoveryAction.RECONNECT, RecoveryResult.FAILED if track is not None:
+        case RecoveryAction.RECONNECT, RecoveryResult.FAILED if track is not None and track.is_lost:
             # A report from before this loss belongs to the loss before.
             is_new = (at_ms, seen.id) > member.attempted and seen.id != member.attempted[1]
             if is_new and at_ms >= track.since_ms:

@@ -244,6 +244,7 @@ def failed(seconds: float, attempt: int = 0) -> Observation:
         pytest.param(LOST, [failed(11, attempt=7), failed(12, attempt=3)], 8, id="and they go on from there"),
         pytest.param(LOST, [failed(9)], 0, id="of the loss before"),
         pytest.param(Member("b1"), [failed(11)], 0, id="nothing is known of its session"),
+        pytest.param(Member("b1", track=STATUSES[SessionStatus.ESTABLISHED]), [failed(11)], 0, id="it has a session"),
     ],
 )
 def test_failed_attempts_to_reconnect(member: Member, reports: list[Observation], attempts: int) -> None:
