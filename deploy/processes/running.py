@@ -138,7 +138,7 @@ def _set_in_handler(event: threading.Event) -> None:
     threading.Thread(target=event.set, name="signal", daemon=True).start()
 
 
-# Starts this process anew, by exec, on SIGHUP and when a file of its connections has changed.
+# A renewal: on SIGHUP, or when a file of its connections has changed, this process executes itself again.
 #
 # A process reads its settings and certificates once. What would be read next is validated while the old ones work. If
 # it is good, the process drains and executes itself: the query continues from its checkpoint, and a stand-by takes over
@@ -183,10 +183,10 @@ class Renewal:
         signal.signal(signal.SIGHUP, lambda _number, _frame: _set_in_handler(self._asked))
 
     def run(self, run: Callable[["Renewal"], None]) -> bool:
-        """Run until a run ends for another reason than a renewal; return whether to start anew now.
+        """Call `run` until it ends for another reason than a renewal; return whether the process should renew itself.
 
-        What is set on clusters that the new settings drop is restored first. If that fails, the process goes on with
-        the settings from before: nobody else would ever take it back.
+        First it restores the originals on clusters that the new settings leave out. If that fails, the process goes on
+        with the settings from before, because no other process would restore them later.
         """
         while True:
             run(self)
@@ -195,7 +195,7 @@ class Renewal:
                 return fresh is not None
 
     def component(self, registry: CollectorRegistry, end_run: threading.Event) -> Component:
-        """Return the component that looks for changes, and sets `end_run` once the process is to start anew."""
+        """Return the component that looks for changes; it sets `end_run` when the process should renew itself."""
         successful = renewal_gauge(registry)
         successful.set(self._is_successful)
 
